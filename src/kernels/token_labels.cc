@@ -25,7 +25,7 @@ void check_same_heads(const DigestLayout& digests, const LabelLayout& labels) {
 
 int32_t label_bytes(const LabelLayout& layout) {
   const bool is_sides = layout.kind == LabelKind::kSides;
-  return is_sides ? layout.page_tokens / 4 * layout.head_dim
+  return is_sides ? layout.page_tokens / 4 * ((layout.head_dim + 31) / 32 * 32)
                   : 4 + layout.page_tokens * kLabelChannels;
 }
 

@@ -1,21 +1,18 @@
-// Sixteen tokens at a time. Two dimensions' bits of sixteen keys are a mask, under which what the
-// dimensions are worth to a head is added to all of their sums, in 16 bits: one masked addition
-// (AVX-512) where unpacking a key's bits would take several for each key, and its sum ten more. The
-// mask is read once for the heads of a group. With sums of 32 bits, a dimension each, scoring took
-// 1.7 times as long (Zen 5, one core).
+// Sixteen tokens at a time: their labels are looked up as bytes and multiplied by what a dimension
+// is worth to a head, in bytes as well (label_levels_internal.h).
 //
 // A page's score is a sum of exponentials and not its largest token's score: with the largest alone
 // SmolLM2 found 85 % of the pass keys at a budget of 208 of 4,096 tokens instead of 90 %, and its
 // perplexity was 21.96 instead of 21.53. The sum costs a third of scoring.
 //
-// So that 16 bits hold a sum, a query is cut to whole numbers whose magnitudes are together at most
-// kMostOfQuery in the even dimensions, and in the odd ones; what a dimension is worth is a multiple
-// of 256 of them (by both bits, whose sums are larger, of 512), to nearest: much less than what a
-// label leaves out.
+// What a dimension is worth, the query's element times the width M - m, differs from page to page.
+// It is rounded to bytes of which the page's largest is 127: of 64 dimensions a hundredth of that
+// one is lost, much less than by what a label leaves out. The middle counts exactly.
 //
 // Labels are read in lists of pages; memory is asked for some pages ahead.
 #include "kernels/code_lanes_internal.h"
 #include "kernels/kv_codec_runs_internal.h"
+#include "kernels/label_levels_internal.h"
 #include "kernels/simd_internal.h"
 #include "kernels/token_labels_internal.h"
 
@@ -25,10 +22,26 @@ namespace {
 constexpr int kTokens = 16;  // of a mask
 constexpr int kParts = kTokens / kLanes;
 
+int32_t n_side_blocks(int32_t head_dim) { return (head_dim + kSideBlockDims - 1) / kSideBlockDims; }
+
 /// Of the sides of kSides labels; what comes after them takes as many.
-int32_t side_bytes(const LabelLayout& layout) { return layout.page_tokens / 8 * layout.head_dim; }
+int32_t side_bytes(const LabelLayout& layout) {
+  return layout.page_tokens / kTokens * n_side_blocks(layout.head_dim) * kSideBlockBytes;
+}
 
 // ---- Making labels ----
+
+/// bits [dimensions], 0 or 1, to a token's four bytes of a block: bit j of byte i is dimension
+/// 4 j + i's.
+uint32_t packed_bits(const uint8_t* bits) {
+  uint32_t packed = 0;
+  for (int quad = 0; quad < kQuads; ++quad) {
+    uint32_t of_quad;
+    memcpy(&of_quad, bits + quad * kQuad, sizeof(of_quad));
+    packed |= of_quad << quad;
+  }
+  return packed;
+}
 
 void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const uint8_t* digest,
                 const LabelLayout& layout, uint8_t* label) {
@@ -42,24 +55,22 @@ void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, co
     middles[d] = 0.5f * step * static_cast<float>(codes[d] + codes[head_dim + d]);
     lows[d] = step * static_cast<float>(codes[head_dim + d]);
   }
-  uint8_t* const planes[2] = {label, label + side_bytes(layout)};
-  for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
-    uint32_t bits[2][kMaxHeadDim] = {};  // of a token every second
-    for (int32_t t = 0; t < kTokens; ++t) {
-      codec.load(k + int64_t{begin + t} * kv.k_bytes, head_dim, x);
-      for (int32_t d = 0; d < head_dim; ++d) {
-        const uint32_t is_above = x[d] >= middles[d] ? 1 : 0;
-        const uint32_t is_upper = is_above != 0 ? x[d] > highs[d] : x[d] >= lows[d];
-        bits[0][d] |= is_above << (2 * t);
-        bits[1][d] |= is_upper << (2 * t);
-      }
+  uint8_t* const rest = label + side_bytes(layout);
+  uint8_t sides[kMaxHeadDim] = {}, uppers[kMaxHeadDim] = {};  // 0 past head_dim
+  for (int32_t t = 0; t < layout.page_tokens; ++t) {
+    codec.load(k + int64_t{t} * kv.k_bytes, head_dim, x);
+    for (int32_t d = 0; d < head_dim; ++d) {
+      const bool is_above = x[d] >= middles[d];
+      sides[d] = is_above ? 1 : 0;
+      uppers[d] = (is_above ? x[d] > highs[d] : x[d] >= lows[d]) ? 1 : 0;
     }
-    for (int plane = 0; plane < 2; ++plane) {
-      uint8_t* const to = planes[plane] + begin / 8 * head_dim;
-      for (int32_t d = 0; d < head_dim; d += 2) {
-        const uint32_t pair = bits[plane][d] | bits[plane][d + 1] << 1;
-        memcpy(to + d * 2, &pair, sizeof(pair));
-      }
+    for (int32_t block = 0; block < n_side_blocks(head_dim); ++block) {
+      const int32_t at =
+          (t / kTokens * n_side_blocks(head_dim) + block) * kSideBlockBytes + t % kTokens * kQuad;
+      const uint32_t of_sides = packed_bits(sides + block * kSideBlockDims);
+      const uint32_t of_rest = packed_bits(uppers + block * kSideBlockDims);
+      memcpy(label + at, &of_sides, sizeof(of_sides));
+      memcpy(rest + at, &of_rest, sizeof(of_rest));
     }
   }
 }
@@ -154,14 +165,6 @@ void pack(const LabelLayout& layout, const float* q, float scale, const uint8_t*
 
 #if defined(__AVX512F__)
 
-/// Of the lanes of a part, two for each token.
-using PairMask = __mmask32;
-inline PairMask mask_of(uint32_t bits, int) { return bits; }
-/// pair: two int16. sums + pair where the mask is.
-inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
-  return _mm512_mask_add_epi16(sums, mask, sums, _mm512_set1_epi32(pair));
-}
-inline I16 set1_i16(int16_t x) { return _mm512_set1_epi16(x); }
 inline I32 set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
@@ -181,17 +184,6 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 
 #elif defined(__AVX2__)
 
-using PairMask = __m256i;
-inline PairMask mask_of(uint32_t bits, int part) {
-  const __m256i lanes = _mm256_set_epi16(-32768, 16384, 8192, 4096, 2048, 1024, 512, 256, 128, 64,
-                                         32, 16, 8, 4, 2, 1);
-  const __m256i own = _mm256_set1_epi16(static_cast<int16_t>(bits >> (part * 2 * kLanes)));
-  return _mm256_cmpeq_epi16(_mm256_and_si256(own, lanes), lanes);
-}
-inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
-  return _mm256_add_epi16(sums, _mm256_and_si256(mask, _mm256_set1_epi32(pair)));
-}
-inline I16 set1_i16(int16_t x) { return _mm256_set1_epi16(x); }
 inline I32 set1_i32(int32_t x) { return _mm256_set1_epi32(x); }
 inline I32 sub_i32(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
 inline I32 max_i32(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
@@ -210,18 +202,6 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 
 #else
 
-using PairMask = I16;
-inline I16 set1_i16(int16_t x) { return I16{x, x, x, x, x, x, x, x}; }
-inline PairMask mask_of(uint32_t bits, int part) {
-  const I16 lanes = {1, 2, 4, 8, 16, 32, 64, 128};
-  return (set1_i16(static_cast<int16_t>(bits >> (part * 2 * kLanes) & 0xff)) & lanes) == lanes;
-}
-inline I16 add_where(PairMask mask, int32_t pair, I16 sums) {
-  I16 both;
-  const I32 pairs = {pair, pair, pair, pair};
-  memcpy(&both, &pairs, sizeof(both));
-  return sums + (mask & both);
-}
 inline I32 set1_i32(int32_t x) { return I32{x, x, x, x}; }
 inline I32 sub_i32(I32 a, I32 b) { return a - b; }
 inline I32 max_i32(I32 a, I32 b) { return a > b ? a : b; }
@@ -243,90 +223,96 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 template <int kHeads>
 using TokenSums = int32_t[kHeads][kMostLabelledTokens];
 
-/// What the dimensions of a page are worth to a head, in 16 bits.
+/// So that a level times it and its neighbour's, of eight quads, fit in 16 bits.
+constexpr int16_t kMostGain = 127;
+
+/// What the dimensions of a page are worth to a head, and what its sums of levels are.
 struct Gains {
-  int16_t of_sides[kMaxHeadDim];  // of a key's side, in units of 256, or with kAll of 512
-  int16_t of_rest[kMaxHeadDim];   // of the label's lower bit, in units of 512
-  int32_t least;                  // of a key whose bits are all 0
+  alignas(4) int8_t of_dims[kMaxHeadDim];  // to a multiple of kSideBlockDims
+  int32_t of_all;                          // their sum
+  float unit;                              // score = unit * sum of levels + middle,
+  float middle;                            // each less the middle's level
 };
 
-/// With kAll a key's value is m - 3/8 w + 9/8 w * (side) + 5/8 w * (lower bit), w = M - m.
+/// digest: int8 codes, all of M and all of m. factor: of the query's step, the digest's and the
+/// scale.
 template <LabelDepth kDepth>
-[[gnu::always_inline]] inline void make_gains(const int8_t* high, const int8_t* low,
-                                              const int16_t* q, int32_t head_dim, Gains& gains) {
-  const auto part = [](int16_t x, int32_t of) {  // x * of / 2^15, to nearest
-    return static_cast<int16_t>(((x * static_cast<int16_t>(of) >> 14) + 1) >> 1);
-  };
-  int32_t least = 0;
-  for (int32_t d = 0; d < head_dim; ++d) {
-    const int32_t width = high[d] - low[d];
-    if constexpr (kDepth == LabelDepth::kSide) {
-      gains.of_sides[d] = part(q[d], width * 128);
-      least += q[d] * low[d];
-    } else {
-      gains.of_sides[d] = part(q[d], width * 72);
-      gains.of_rest[d] = part(q[d], width * 40);
-      least += q[d] * (8 * low[d] - 3 * width);
-    }
+[[gnu::always_inline]] inline void make_gains(const int8_t* digest, const int16_t* q,
+                                              int32_t head_dim, float factor, Gains& gains) {
+  constexpr int32_t kWidth = 2 * kLanes;
+  // Of another number of dimensions copies, with 0 after them.
+  alignas(64) int16_t padded_q[kMaxHeadDim];
+  alignas(64) int8_t padded_digest[2 * kMaxHeadDim];
+  const int8_t *high = digest, *low = digest + head_dim;
+  const int32_t n = (head_dim + kSideBlockDims - 1) & -kSideBlockDims;
+  if (n != head_dim) {
+    memset(padded_q, 0, sizeof(padded_q));
+    memset(padded_digest, 0, sizeof(padded_digest));
+    memcpy(padded_q, q, head_dim * sizeof(q[0]));
+    memcpy(padded_digest, high, head_dim);
+    memcpy(padded_digest + kMaxHeadDim, low, head_dim);
+    q = padded_q;
+    high = padded_digest;
+    low = padded_digest + kMaxHeadDim;
   }
-  gains.least = kDepth == LabelDepth::kSide ? least : (least + 4) >> 3;
+  I16 worth[kMaxHeadDim / kWidth];  // in units of 256
+  I16 most = set1_i16(kMostGain);
+  I32 middle = zero_i32();  // twice it
+  const auto codes = [](const int8_t* p) {
+    return widen_bytes(reinterpret_cast<const uint8_t*>(p));
+  };
+  for (int32_t i = 0; i < n / kWidth; ++i) {
+    const I16 of_q = load_i16(q + i * kWidth);
+    const I16 of_high = codes(high + i * kWidth), of_low = codes(low + i * kWidth);
+    worth[i] = multiply_parts(of_q, shift_up_i16<7>(sub_i16(of_high, of_low)));
+    most = max_magnitude(worth[i], most);
+    middle = add_products(of_q, add_i16(of_high, of_low), middle);
+  }
+  // Below 1, as 2^15 parts: what is no larger than a byte stays as it is but for that.
+  const float of_most = kMostGain * 0x1p15f / static_cast<float>(reduce_max_i16(most));
+  const int32_t shrink = of_most < 32767 ? static_cast<int32_t>(of_most) : 32767;
+  I32 all = zero_i32();
+  for (int32_t i = 0; i < n / kWidth; ++i) {
+    const I16 bytes = multiply_parts(worth[i], set1_i16(static_cast<int16_t>(shrink)));
+    store_as_bytes(gains.of_dims + i * kWidth, bytes);
+    all = add_products(bytes, set1_i16(1), all);
+  }
+  gains.of_all = reduce_add_i32(all);
+  constexpr float kUnits = 0x1p23f / kLevelsOfWidth<kDepth>;  // 256 * 2^15
+  gains.unit = factor * (kUnits / static_cast<float>(shrink));
+  gains.middle = factor * 0.5f * static_cast<float>(reduce_add_i32(middle));
 }
 
+/// Of the tokens of one page; their middles' level is taken off.
 template <int kHeads, LabelDepth kDepth>
 [[gnu::always_inline]] inline void sum_sides(int32_t head_dim, int32_t page_tokens,
-                                             const uint8_t* digest, const uint8_t* label,
-                                             const int16_t* q, int32_t at, TokenSums<kHeads>& out) {
-  // So many additions are under way, as each waits two cycles for the one before it.
-  constexpr int kChains = kHeads * kParts >= 4 ? 1 : kHeads * kParts >= 2 ? 2 : 4;
-  constexpr bool kTwo = kDepth == LabelDepth::kAll;
-  const auto* const high = reinterpret_cast<const int8_t*>(digest + sizeof(float));
-  alignas(64) Gains gains[kHeads];
-  for (int h = 0; h < kHeads; ++h) {
-    make_gains<kDepth>(high, high + head_dim, q + h * head_dim, head_dim, gains[h]);
-  }
-  const int32_t rest = page_tokens / 8 * head_dim;
-  for (int32_t begin = 0; begin < page_tokens; begin += kTokens) {
-    const auto* const bits = label + begin / 8 * head_dim;
-    I16 sums[kChains][kHeads][kParts];
-    for (auto& chain : sums) {
-      for (auto& of_head : chain) {
-        for (I16& sum : of_head) sum = set1_i16(0);
-      }
-    }
-    const auto add_dimension = [&](const uint8_t* from, int32_t d, auto of, auto& chain) {
-      uint32_t of_tokens;
-      memcpy(&of_tokens, from + d * 2, sizeof(of_tokens));
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const PairMask mask = mask_of(of_tokens, part);
+                                             const uint8_t* label, const Gains (&gains)[kHeads],
+                                             int32_t at, TokenSums<kHeads>& out) {
+  const int32_t n_blocks = n_side_blocks(head_dim);
+  const int32_t rest = page_tokens / kTokens * n_blocks * kSideBlockBytes;
+  for (int32_t begin = 0; begin < page_tokens; begin += kLanes) {
+    const uint8_t* bits =
+        label + begin / kTokens * n_blocks * kSideBlockBytes + begin % kTokens * kQuad;
+    LevelSums sums[kHeads];
+    for (int32_t block = 0; block < n_blocks; ++block, bits += kSideBlockBytes) {
+      const Levels<kDepth> levels(load_bytes(bits),
+                                  load_bytes(kDepth == LabelDepth::kAll ? bits + rest : bits));
+#pragma GCC unroll 8
+      for (int quad = 0; quad < kQuads; ++quad) {
+        const Bytes of_quad = levels.of(quad);
 #pragma GCC unroll 4
         for (int h = 0; h < kHeads; ++h) {
-          int32_t pair;
-          memcpy(&pair, &(gains[h].*of)[d], sizeof(pair));
-          chain[h][part] = add_where(mask, pair, chain[h][part]);
+          int32_t four;
+          memcpy(&four, gains[h].of_dims + block * kSideBlockDims + quad * kQuad, sizeof(four));
+          sums[h].add(of_quad, four);
         }
       }
-    };
-#pragma GCC unroll 2
-    for (int32_t four = 0; four < head_dim; four += 2 * kChains) {
 #pragma GCC unroll 4
-      for (int chain = 0; chain < kChains; ++chain) {
-        const int32_t d = four + 2 * chain;
-        add_dimension(bits, d, &Gains::of_sides, sums[chain]);
-        if constexpr (kTwo) add_dimension(bits + rest, d, &Gains::of_rest, sums[chain]);
-      }
+      for (LevelSums& sum : sums) sum.end_block();
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        I32 sum = set1_i32(gains[h].least);
-#pragma GCC unroll 4
-        for (int chain = 0; chain < kChains; ++chain) {
-          sum = add_products(sums[chain][h][part], set1_i16(kTwo ? 512 : 256), sum);
-        }
-        store_i32(out[h] + at + begin + part * kLanes, sum);
-      }
+      sums[h].store(out[h] + at + begin, -kMiddleLevel<kDepth> * gains[h].of_all);
     }
   }
 }
@@ -398,6 +384,12 @@ inline PageWeight page_weight(const int32_t* sums, int32_t page_tokens, float un
   return {top, reduce_add(parts[0])};
 }
 
+inline float step_at(const uint8_t* bytes) {
+  float step;
+  memcpy(&step, bytes, sizeof(step));
+  return step;
+}
+
 /// Pages ahead that memory is asked for: the list's lie apart, so that the CPU foresees none.
 constexpr int64_t kAhead = 4;
 
@@ -417,7 +409,8 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
   const int16_t* const q = rows.query.elements + int64_t{first} * label_query_elements(layout);
   const int64_t n_at_once = kMostLabelledTokens / page_tokens;
   alignas(64) TokenSums<kHeads> sums;
-  float steps[kMostLabelledTokens / kTokens];
+  float units[kHeads][kMostLabelledTokens / kTokens],
+      middles[kHeads][kMostLabelledTokens / kTokens];
   float shares[kHeads][kLabelBlockPages];
   for (int64_t some = begin; some < end; some += n_at_once) {
     const int64_t some_end = some + n_at_once < end ? some + n_at_once : end;
@@ -431,19 +424,30 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
                kDepth == LabelDepth::kAll ? rows.labels.bytes : side_bytes(layout));
       if constexpr (kKind == LabelKind::kSides) {
         prefetch(digest_at(rows.digests, coming, rows.kv_head), rows.digests.bytes);
-        memcpy(&steps[i - some], digest, sizeof(float));
-        sum_sides<kHeads, kDepth>(head_dim, page_tokens, digest, label, q, at, sums);
+        Gains gains[kHeads];
+        const auto* const codes = reinterpret_cast<const int8_t*>(digest + sizeof(float));
+        for (int h = 0; h < kHeads; ++h) {
+          make_gains<kDepth>(codes, q + h * head_dim, head_dim,
+                             rows.query.factors[first + h] * step_at(digest), gains[h]);
+          units[h][i - some] = gains[h].unit;
+          middles[h][i - some] = gains[h].middle;
+        }
+        sum_sides<kHeads, kDepth>(head_dim, page_tokens, label, gains, at, sums);
       } else {
-        memcpy(&steps[i - some], label, sizeof(float));
+        for (int h = 0; h < kHeads; ++h) {
+          units[h][i - some] = rows.query.factors[first + h] * step_at(label);
+          middles[h][i - some] = 0;
+        }
         sum_channels<kHeads>(page_tokens, label, q, at, sums);
       }
     }
     for (int h = 0; h < kHeads; ++h) {
       for (int64_t i = some; i < some_end; ++i) {
-        const float unit = rows.query.factors[first + h] * steps[i - some];
+        const float unit = units[h][i - some];
         const PageWeight weight =
             page_weight(sums[h] + (i - some) * page_tokens, page_tokens, unit);
-        rows.scores[(head + h) * rows.stride + i] = static_cast<float>(weight.top) * unit;
+        rows.scores[(head + h) * rows.stride + i] =
+            static_cast<float>(weight.top) * unit + middles[h][i - some];
         shares[h][i - begin] = weight.share;
       }
     }

@@ -33,12 +33,12 @@ struct LabelLayout {
 };
 
 /// One layer's labels: [n_pages][n_kv_heads] of `bytes` each. Sixteen tokens lie side by side, so
-/// that a register holds one thing of all of them. kSides: uint32_t
-/// [2][page_tokens / 16][head_dim / 2], of whose bits 2 t and 2 t + 1 are token t's, of an even
-/// dimension and the next one: of a number from 0, furthest below the middle, to 3, furthest above
-/// it, first the upper bit, the side, of all tokens and then the lower one. kChannels: the step in
-/// f32, value = step * byte, then int8_t [page_tokens / 16][kLabelChannels / 2][16][2].
-/// make_paged_labels (token_labels.h) makes one.
+/// that registers hold one thing of all of them. kSides: uint8_t [2][page_tokens / 16][head_dim /
+/// 32, rounded up][16][4], of whose bit j of [t][i] token t's and dimension 4 j + i's of 32: of a
+/// number from 0, furthest below the middle, to 3, furthest above it, first the upper bit, the
+/// side, of all tokens and then the lower one. kChannels: the step in f32, value = step * byte,
+/// then int8_t [page_tokens / 16][kLabelChannels / 2][16][2]. make_paged_labels (token_labels.h)
+/// makes one.
 struct PagedLabels {
   LabelLayout layout;
   uint8_t* labels = nullptr;

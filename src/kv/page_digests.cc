@@ -56,6 +56,11 @@ PageDigests::PageDigests(const DigestFormat& format, const kernels::KvLayout& la
       digests_(std::move(digests)),
       labels_(std::move(labels)),
       made_(int64_t{n_layers} * n_pages) {
+  // A list's pages lie anywhere in them: in small memory pages scoring 512 of 2,048 by labels took
+  // 1.2 to 1.4 times as long (Zen 2). Where only a part of the context is used, what a huge one
+  // takes too much is at most a few percent of what K and V of all of it would take.
+  advise_pages(MemoryPages::kHuge, digests_.data(), digests_.size());
+  advise_pages(MemoryPages::kHuge, labels_.data(), labels_.size());
   if (format.labels) label_layout_ = label_layout(format, layout);
 }
 

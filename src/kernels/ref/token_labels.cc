@@ -29,11 +29,9 @@ std::vector<double> label_values(const PagedDigests& digests, const PagedLabels&
   if (labels.layout.kind == LabelKind::kSides) {
     const std::vector<double> both = digest_values(digests, page, kv_head);
     const auto bit_of = [&](int32_t plane, int32_t d) {
-      const int32_t n_blocks = labels.layout.page_tokens / 16;
-      const int32_t pair = ((plane * n_blocks + block) * head_dim + d) / 2;
-      uint32_t bits;
-      std::memcpy(&bits, bytes + pair * sizeof(bits), sizeof(bits));
-      return static_cast<int>(bits >> (2 * lane + d % 2) & 1);
+      const int32_t n_blocks = labels.layout.page_tokens / 16, n_dims = (head_dim + 31) / 32;
+      const int32_t at = ((plane * n_blocks + block) * n_dims + d / 32) * 64 + lane * 4 + d % 4;
+      return bytes[at] >> (d % 32 / 4) & 1;
     };
     for (int32_t d = 0; d < head_dim; ++d) {
       values[d] = value_of_sides(bit_of(0, d), bit_of(1, d), depth, both[d], both[head_dim + d]);
