@@ -1,9 +1,12 @@
 #include "sparse/label_scorer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>
+
+#include "kernels/page_mass.h"
 
 namespace weft::sparse {
 
@@ -63,6 +66,7 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
   for (const Candidates& one : rows) {
     places_.insert(places_.end(), n_kv_heads_, std::span(all_).first(one.pages.size()));
   }
+  if (shares_of_ == SharesOf::kAllPages) weigh_fixed(context, layer, rows);
   find_rows_to_cut(rows, &LabelScorer::n_labelled);
   if (!rows_.empty()) {
     coarse_.score(context, layer, cut_);
@@ -82,14 +86,45 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
   tell(context, rows, both_);
 }
 
+void LabelScorer::weigh_fixed(const kernels::Context& context, const kv::SelectingLayer& layer,
+                              std::span<const Candidates> rows) {
+  const int32_t n_heads = layer.n_heads, page_tokens = layer.cache.page_tokens();
+  fixed_.resize(rows.size() * n_heads);
+  scales_.assign(n_heads, layer.scale);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const kv::SelectingRow& row = *rows[i].row;
+    const auto table = row.block_table.first(row.slot / page_tokens + 1);
+    const auto after = table.subspan(rows[i].first + rows[i].pages.size());
+    fixed_pages_.assign(table.begin(), table.begin() + rows[i].first);
+    fixed_pages_.insert(fixed_pages_.end(), after.begin(), after.end());
+    const int64_t n = std::ssize(fixed_pages_);
+    of_fixed_pages_.resize(n_heads * n);
+    const kernels::MassQuery query = {.q = row.q,
+                                      .scales = scales_,
+                                      .pages = fixed_pages_,
+                                      .last_page_tokens = row.slot % page_tokens + 1,
+                                      .scores = of_fixed_pages_.data(),
+                                      .stride = n};
+    kernels::page_mass(context, layer.cache.layer(layer.layer), n_heads, {&query, 1});
+    for (int32_t head = 0; head < n_heads; ++head) {
+      const auto of_head = std::span(of_fixed_pages_).subspan(head * n, n);
+      const float top = *std::ranges::max_element(of_head);
+      float sum = 0;
+      for (const float page : of_head) sum += std::exp(page - top);
+      fixed_[i * n_heads + head] = top + std::log(sum);
+    }
+  }
+}
+
 void LabelScorer::estimate(const kernels::Context& context, const kv::SelectingLayer& layer,
                            std::span<const Candidates> rows, kernels::LabelDepth depth,
                            Stage& stage) {
   const int64_t n_both = layer.n_heads + n_kv_heads_;
+  const int64_t n_more = shares_of_ == SharesOf::kAllPages ? 1 : 0;
   int64_t n_floats = 0;
   stage.places.clear();
   for (const size_t row : stage.rows) {
-    n_floats += n_both * std::ssize(places_of(row)[0]);
+    n_floats += n_both * (std::ssize(places_of(row)[0]) + n_more);
     std::ranges::copy(places_of(row), std::back_inserter(stage.places));
   }
   stage.scores.resize(n_floats);
@@ -99,11 +134,14 @@ void LabelScorer::estimate(const kernels::Context& context, const kv::SelectingL
   for (size_t i = 0; i < stage.rows.size(); ++i) {
     const Candidates& row = rows[stage.rows[i]];
     const auto places = std::span(stage.places).subspan(i * n_kv_heads_, n_kv_heads_);
-    const int64_t n = std::ssize(places[0]);
+    const int64_t n = std::ssize(places[0]) + n_more;
     stage.queries.push_back(
         {.q = row.row->q, .pages = row.pages, .places = places, .scores = scores, .stride = n});
     stage.page_scores.push_back({.of_heads = {scores, layer.n_heads, n},
                                  .of_groups = {scores + layer.n_heads * n, n_kv_heads_, n}});
+    for (int64_t head = 0; head < n_more * layer.n_heads; ++head) {
+      scores[head * n + n - 1] = fixed_[stage.rows[i] * layer.n_heads + head];
+    }
     scores += n_both * n;
   }
   const kv::LayerDigests& digests = coarse_.digests();
@@ -160,6 +198,7 @@ void LabelScorer::count(kernels::Isa isa, const kernels::KvLayout& layout, int32
                         int64_t n_rows, kernels::WorkspaceSize& size) const {
   coarse_.count(isa, layout, n_heads, n_rows, size);
   kernels::count_score_labels(kv::label_layout(format_, layout), n_heads, n_rows, size);
+  if (shares_of_ == SharesOf::kAllPages) kernels::count_page_mass(isa, layout, n_heads, size);
 }
 
 }  // namespace weft::sparse

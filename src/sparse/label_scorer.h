@@ -19,12 +19,20 @@ inline constexpr int64_t kLeastLabelled = 512;
 /// By all bits of kSides labels, for each page that is chosen.
 inline constexpr int64_t kRefinedPerChosen = 4;
 
+/// What a head's shares are parts of: of what it gives the pages to choose from, so that each head
+/// has as much to say, or of all its attention, with the pages that are read in any case: a head
+/// that finds what it is after in these asks for little.
+enum class SharesOf { kCandidates, kAllPages };
+
 class LabelScorer : public PageScorer {
  public:
   /// retains: how many pages are chosen is found by their scores; n_chosen is then the most, and no
   /// more than that are scored by labels.
-  LabelScorer(const kv::DigestFormat& format, bool retains)
-      : format_(format), retains_(retains), coarse_(format, HeadsAgree::kByMaximum) {}
+  LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of)
+      : format_(format),
+        retains_(retains),
+        shares_of_(shares_of),
+        coarse_(format, HeadsAgree::kByMaximum) {}
   void prepare(const kernels::Context& context, const kv::SelectingLayer& layer,
                std::span<const Candidates> rows) override {
     coarse_.prepare(context, layer, rows);
@@ -34,8 +42,10 @@ class LabelScorer : public PageScorer {
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                      int64_t n_chosen) const override;
   /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
-  /// two places.
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 6 * n_heads; }
+  /// two places; and of pages that are read in any case exact ones.
+  int64_t scratch_floats_per_page(int32_t n_heads) const override {
+    return (shares_of_ == SharesOf::kAllPages ? 7 : 6) * n_heads;
+  }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
 
@@ -53,10 +63,14 @@ class LabelScorer : public PageScorer {
   struct Stage {
     std::vector<size_t> rows;
     std::vector<std::span<const int32_t>> places;  // [rows][n_kv_heads]
-    std::vector<float> scores;                     // [rows][n_heads + n_kv_heads][places]
+    // [rows][n_heads + n_kv_heads][places], of SharesOf::kAllPages one more: of all others.
+    std::vector<float> scores;
     std::vector<kernels::LabelQuery> queries;
     std::vector<kernels::PageScores> page_scores;
   };
+  /// fixed_ = of the pages that a row reads in any case the log of what each head gives them.
+  void weigh_fixed(const kernels::Context& context, const kv::SelectingLayer& layer,
+                   std::span<const Candidates> rows);
   void estimate(const kernels::Context& context, const kv::SelectingLayer& layer,
                 std::span<const Candidates> rows, kernels::LabelDepth depth, Stage& stage);
   /// Puts the scores by both bits in the place of those by sides, which stay for the others.
@@ -69,6 +83,7 @@ class LabelScorer : public PageScorer {
 
   kv::DigestFormat format_;
   bool retains_;
+  SharesOf shares_of_;
   DigestScorer coarse_;
   int64_t n_kv_heads_ = 0;
   std::vector<int32_t> all_;                      // 0, 1, …
@@ -78,6 +93,10 @@ class LabelScorer : public PageScorer {
   std::vector<Candidates> cut_;                   // of rows that are to be cut, for digests
   std::vector<kernels::PageChoice> choices_;
   Stage sides_, both_;
+  // Of SharesOf::kAllPages:
+  std::vector<int32_t> fixed_pages_;
+  std::vector<float> scales_, of_fixed_pages_;
+  std::vector<float> fixed_;  // [rows][n_heads]
 };
 
 }  // namespace weft::sparse

@@ -28,7 +28,9 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
     case Policy::kLabels:
     case Policy::kLabelsSample:
     case Policy::kDoubleSparsity:
-      return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0);
+      return std::make_unique<LabelScorer>(
+          *digest_format(options), options.retain > 0,
+          options.samples() ? SharesOf::kAllPages : SharesOf::kCandidates);
     case Policy::kGsa:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kBySum);
     case Policy::kH2o:

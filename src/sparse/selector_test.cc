@@ -171,6 +171,20 @@ double page_score(Policy policy, std::span<const float> all_of_q, std::span<cons
   return is_bounded ? scale * score : std::log(mass);
 }
 
+/// exp(score) of all keys of the sequence's pages that are read in any case, the row's own up to
+/// its token.
+double fixed_mass(Filled& setup, kv::SequenceId id, const PageBudget& budget,
+                  std::span<const float> q_head, int32_t kv_head) {
+  double mass = 0;
+  for (int32_t page = 0; page < budget.n_pages; ++page) {
+    if (page >= budget.first && page < budget.end) continue;
+    const bool is_own = page + 1 == budget.n_pages;
+    const int32_t n_tokens = is_own ? setup.cache().length(id) % kPageTokens + 1 : kPageTokens;
+    mass += std::exp(page_score(Policy::kOracle, q_head, setup.keys(id, page, kv_head), n_tokens));
+  }
+  return mass;
+}
+
 enum class By { kDigest, kSides, kLabels };
 
 /// Of a page's labels, as they lie in the cache, of their sides or of their digest alone.
@@ -207,12 +221,14 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
     Scores out(kKvHeads, std::vector<double>(n, -INFINITY));
     for (int32_t head = 0; head < kHeads; ++head) {
       std::vector<double> scores;
-      double all = 0;
+      const auto q_head = q.subspan(head * kHeadDim, kHeadDim);
+      double all = policy == Policy::kLabelsSample && by != By::kDigest
+                       ? fixed_mass(setup, id, budget, q_head, head / kGroup)
+                       : 0;
       for (int32_t i = 0; i < n; ++i) {
         const double refines = refined == nullptr ? 0 : (*refined)[head / kGroup][i];
-        const double score =
-            labelled_score(setup, q.subspan(head * kHeadDim, kHeadDim), table[budget.first + i],
-                           head / kGroup, refines == -INFINITY ? By::kSides : by);
+        const double score = labelled_score(setup, q_head, table[budget.first + i], head / kGroup,
+                                            refines == -INFINITY ? By::kSides : by);
         scores.push_back(std::isnan(refines) ? NAN : score + let_through[head / kGroup][i]);
         if (!std::isnan(scores.back())) all += std::exp(scores.back());
       }
@@ -284,11 +300,10 @@ std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, k
     // Of all pages, the row's own up to its token.
     for (int32_t head = 0; head < kHeads; ++head) {
       const auto q_head = q.subspan(head * kHeadDim, kHeadDim);
-      double all = 0;
-      for (int32_t page = 0; page < budget.n_pages; ++page) {
-        const bool is_own = page + 1 == budget.n_pages;
-        const int32_t n_tokens = is_own ? setup.cache().length(id) % kPageTokens + 1 : kPageTokens;
-        all += std::exp(page_score(policy, q_head, setup.keys(id, page, head / kGroup), n_tokens));
+      double all = fixed_mass(setup, id, budget, q_head, head / kGroup);
+      for (int32_t i = 0; i < n; ++i) {
+        all +=
+            std::exp(page_score(policy, q_head, setup.keys(id, budget.first + i, head / kGroup)));
       }
       for (int32_t i = 0; i < n; ++i) {
         double& sum_of_shares = out[head / kGroup][i];
@@ -356,8 +371,23 @@ std::vector<kernels::HeadPages> read_once(Filled& filled, kv::SequenceId id,
 class EachPolicy : public ::testing::TestWithParam<Policy> {};
 class EachLockedPolicy : public EachPolicy {};
 
+/// kFirstPage: the first head of each group finds what it is after there.
+enum class Finds { kAnywhere, kFirstPage };
+
+void point_at_first_page(Filled& setup, kv::SequenceId id, std::vector<float>& q) {
+  for (int32_t head = 0; head < kHeads; head += kGroup) {
+    const auto keys = setup.keys(id, 0, head / kGroup);
+    double norm = 0;
+    for (int32_t d = 0; d < kHeadDim; ++d) norm += keys[d] * keys[d];
+    for (int32_t d = 0; d < kHeadDim; ++d) {
+      q[head * kHeadDim + d] = static_cast<float>(12 / (kScale * norm) * keys[d]);
+    }
+  }
+}
+
 /// Sequences of these lengths in one step: each KV head reads what its scores say.
-void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths) {
+void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths,
+                   Finds finds = Finds::kAnywhere) {
   Filled setup(options_of(policy), k_type);
   std::vector<kv::SequenceId> ids;
   std::vector<std::vector<float>> queries;
@@ -365,6 +395,7 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
   for (size_t i = 0; i < lengths.size(); ++i) {
     ids.push_back(setup.add(lengths[i], 10 + i));
     queries.push_back(query(20 + i));
+    if (finds == Finds::kFirstPage) point_at_first_page(setup, ids[i], queries[i]);
   }
   std::vector<kv::Reservation> reserved;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -420,6 +451,11 @@ TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
   for (const DType k_type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
     expect_chosen(GetParam(), k_type, {700, 16 * 40, 333});
   }
+}
+
+// Its shares are of all its attention, so that the group's other heads have the sample.
+TEST(Labels, OfASampleAHeadThatFindsWhatIsReadInAnyCaseAsksForLittle) {
+  expect_chosen(Policy::kLabelsSample, DType::kF32, {700, 16 * 40, 333}, Finds::kFirstPage);
 }
 
 // Weights are those of one query and one budget.
