@@ -6,8 +6,6 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/page_mass.h"
-
 namespace weft::sparse {
 
 int64_t LabelScorer::n_labelled(int64_t n_pages, int64_t n_chosen) const {
@@ -89,29 +87,37 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
 void LabelScorer::weigh_fixed(const kernels::Context& context, const kv::SelectingLayer& layer,
                               std::span<const Candidates> rows) {
   const int32_t n_heads = layer.n_heads, page_tokens = layer.cache.page_tokens();
-  fixed_.resize(rows.size() * n_heads);
+  fixed_pages_.clear();
+  for (const Candidates& one : rows) {
+    const auto table = one.row->block_table.first(one.row->slot / page_tokens + 1);
+    std::ranges::copy(table.first(one.first), std::back_inserter(fixed_pages_));
+    std::ranges::copy(table.subspan(one.first + one.pages.size()),
+                      std::back_inserter(fixed_pages_));
+  }
+  of_fixed_pages_.resize(n_heads * fixed_pages_.size());
   scales_.assign(n_heads, layer.scale);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const kv::SelectingRow& row = *rows[i].row;
-    const auto table = row.block_table.first(row.slot / page_tokens + 1);
-    const auto after = table.subspan(rows[i].first + rows[i].pages.size());
-    fixed_pages_.assign(table.begin(), table.begin() + rows[i].first);
-    fixed_pages_.insert(fixed_pages_.end(), after.begin(), after.end());
-    const int64_t n = std::ssize(fixed_pages_);
-    of_fixed_pages_.resize(n_heads * n);
-    const kernels::MassQuery query = {.q = row.q,
-                                      .scales = scales_,
-                                      .pages = fixed_pages_,
-                                      .last_page_tokens = row.slot % page_tokens + 1,
-                                      .scores = of_fixed_pages_.data(),
-                                      .stride = n};
-    kernels::page_mass(context, layer.cache.layer(layer.layer), n_heads, {&query, 1});
+  mass_queries_.clear();
+  int64_t n_before = 0;
+  for (const Candidates& one : rows) {
+    const int32_t slot = one.row->slot;
+    const int64_t n = slot / page_tokens + 1 - std::ssize(one.pages);
+    mass_queries_.push_back({.q = one.row->q,
+                             .scales = scales_,
+                             .pages = std::span(fixed_pages_).subspan(n_before, n),
+                             .last_page_tokens = slot % page_tokens + 1,
+                             .scores = of_fixed_pages_.data() + n_heads * n_before,
+                             .stride = n});
+    n_before += n;
+  }
+  kernels::page_mass(context, layer.cache.layer(layer.layer), n_heads, mass_queries_);
+  fixed_.clear();
+  for (const kernels::MassQuery& one : mass_queries_) {
     for (int32_t head = 0; head < n_heads; ++head) {
-      const auto of_head = std::span(of_fixed_pages_).subspan(head * n, n);
+      const std::span<const float> of_head(one.scores + head * one.stride, one.pages.size());
       const float top = *std::ranges::max_element(of_head);
       float sum = 0;
       for (const float page : of_head) sum += std::exp(page - top);
-      fixed_[i * n_heads + head] = top + std::log(sum);
+      fixed_.push_back(top + std::log(sum));
     }
   }
 }

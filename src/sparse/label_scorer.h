@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "kernels/page_mass.h"
 #include "kernels/token_labels.h"
 #include "kernels/top_pages.h"
 #include "sparse/digest_scorer.h"
@@ -96,6 +97,7 @@ class LabelScorer : public PageScorer {
   // Of SharesOf::kAllPages:
   std::vector<int32_t> fixed_pages_;
   std::vector<float> scales_, of_fixed_pages_;
+  std::vector<kernels::MassQuery> mass_queries_;
   std::vector<float> fixed_;  // [rows][n_heads]
 };
 
