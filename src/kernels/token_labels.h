@@ -45,9 +45,9 @@ struct LabelQuery {
 /// / 2 or c + 7/4 d, d = M - c, where it lies above, and as far below elsewhere. (Of a normal
 /// distribution, whose mean deviation is d, these are about the means of what is within d and of
 /// what is not.) kChannels: k in the label's dimensions, else 0. scale > 0. q is rounded as
-/// score_digests does, q_d (M_d - m_d) to 1 / 127 of the page's largest, and the log is 2e-4 off at
-/// most: the same bits on every instruction set. NaN where the digest, the label or the query is not
-/// finite, or the sum of its magnitudes.
+/// score_digests does, q_d (M_d - m_d) to 1 / 127 of the page's largest, and the log is 2e-4 off
+/// at most: the same bits on every instruction set. NaN where the digest, the label or the query
+/// is not finite, or the sum of its magnitudes.
 void score_labels(const Context& context, const PagedDigests& digests, const PagedLabels& labels,
                   LabelDepth depth, int32_t n_heads, float scale,
                   std::span<const LabelQuery> queries);
