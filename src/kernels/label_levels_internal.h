@@ -18,9 +18,6 @@
 
 namespace weft::kernels::WEFT_ISA {
 
-/// Of these many dimensions of sixteen tokens a plane has kSideBlockBytes.
-constexpr int32_t kSideBlockDims = 32;
-constexpr int32_t kSideBlockBytes = 64;
 /// Dimensions that lie side by side, a token's.
 constexpr int32_t kQuad = 4;
 constexpr int kQuads = kSideBlockDims / kQuad;

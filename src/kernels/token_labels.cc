@@ -25,8 +25,7 @@ void check_same_heads(const DigestLayout& digests, const LabelLayout& labels) {
 
 int32_t label_bytes(const LabelLayout& layout) {
   const bool is_sides = layout.kind == LabelKind::kSides;
-  return is_sides ? layout.page_tokens / 4 * ((layout.head_dim + 31) / 32 * 32)
-                  : 4 + layout.page_tokens * kLabelChannels;
+  return is_sides ? 2 * side_bytes(layout) : 4 + layout.page_tokens * kLabelChannels;
 }
 
 PagedLabels make_paged_labels(const LabelLayout& layout, std::byte* labels,

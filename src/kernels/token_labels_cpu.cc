@@ -22,13 +22,6 @@ namespace {
 constexpr int kTokens = 16;  // of a mask
 constexpr int kParts = kTokens / kLanes;
 
-int32_t n_side_blocks(int32_t head_dim) { return (head_dim + kSideBlockDims - 1) / kSideBlockDims; }
-
-/// Of the sides of kSides labels; what comes after them takes as many.
-int32_t side_bytes(const LabelLayout& layout) {
-  return layout.page_tokens / kTokens * n_side_blocks(layout.head_dim) * kSideBlockBytes;
-}
-
 // ---- Making labels ----
 
 /// bits [dimensions], 0 or 1, to a token's four bytes of a block: bit j of byte i is dimension
@@ -244,7 +237,7 @@ template <LabelDepth kDepth>
   alignas(64) int16_t padded_q[kMaxHeadDim];
   alignas(64) int8_t padded_digest[2 * kMaxHeadDim];
   const int8_t *high = digest, *low = digest + head_dim;
-  const int32_t n = (head_dim + kSideBlockDims - 1) & -kSideBlockDims;
+  const int32_t n = n_side_blocks(head_dim) * kSideBlockDims;
   if (n != head_dim) {
     memset(padded_q, 0, sizeof(padded_q));
     memset(padded_digest, 0, sizeof(padded_digest));

@@ -24,6 +24,10 @@ inline constexpr int32_t kLabelChannels = 16;
 /// Of a page at most.
 inline constexpr int32_t kMostLabelledTokens = 256;
 
+/// Of kSides: so many dimensions of sixteen tokens are a block of so many bytes.
+inline constexpr int32_t kSideBlockDims = 32;
+inline constexpr int32_t kSideBlockBytes = 64;
+
 struct LabelLayout {
   LabelKind kind = LabelKind::kSides;
   int32_t head_dim = 0;  // a multiple of 8, at least kLabelChannels of kChannels
@@ -31,6 +35,15 @@ struct LabelLayout {
   int32_t page_tokens = 0;  // a multiple of 16, at most kMostLabelledTokens
   bool operator==(const LabelLayout&) const = default;
 };
+
+/// Blocks of a head's dimensions, the last filled up with 0.
+static inline int32_t n_side_blocks(int32_t head_dim) {
+  return (head_dim + kSideBlockDims - 1) / kSideBlockDims;
+}
+/// The sides of a page and KV head; what comes after them takes as many.
+static inline int32_t side_bytes(const LabelLayout& layout) {
+  return layout.page_tokens / 16 * n_side_blocks(layout.head_dim) * kSideBlockBytes;
+}
 
 /// One layer's labels: [n_pages][n_kv_heads] of `bytes` each. Sixteen tokens lie side by side, so
 /// that registers hold one thing of all of them. kSides: uint8_t [2][page_tokens / 16][head_dim /
