@@ -161,6 +161,38 @@ void run_make(benchmark::State& state, Isa isa, const Shape& shape, const Type& 
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
+std::vector<uint8_t> some_channels(const Shape& shape) {
+  std::vector<uint8_t> channels(shape.n_kv_heads * kLabelChannels);
+  for (size_t i = 0; i < channels.size(); ++i) channels[i] = i % kLabelChannels * 3;
+  return channels;
+}
+
+void run_make_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind kind,
+                     int n_threads) {
+  const DigestLayout digest_layout = {DigestKind::kCuboidMean, DigestType::kInt8, shape.head_dim,
+                                      shape.n_kv_heads};
+  const LabelLayout layout = {kind, shape.head_dim, shape.n_kv_heads, kPageTokens};
+  constexpr int32_t kNewPages = 64;
+  const int64_t n = int64_t{kNewPages} * shape.n_kv_heads;
+  std::vector<std::byte> digests(n * digest_bytes(digest_layout)), labels(n * label_bytes(layout));
+  const std::vector<uint8_t> channels = some_channels(shape);
+  std::vector<std::byte> kv_bytes = random_pages(shape, kNewPages);
+  const std::vector<int32_t> pages = all_pages(kNewPages);
+  TestPool pool(n_threads);
+  const Context context{pool, isa};
+  const PagedKv kv = make_paged_kv(kv_layout_of(shape), kv_bytes.data());
+  const PagedDigests of_pages = make_paged_digests(digest_layout, digests.data());
+  make_digests(context, kv, pages, of_pages);
+  for (auto _ : state) {
+    make_labels(context, kv, pages, of_pages,
+                make_paged_labels(layout, labels.data(),
+                                  kind == LabelKind::kChannels ? channels.data() : nullptr));
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(0.5e-9 * std::ssize(kv_bytes),
+                                              benchmark::Counter::kIsIterationInvariantRate);
+}
+
 /// Labels of 512 pages of 2,048 for one row, layer after layer, each KV head others.
 void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind kind,
                 LabelDepth depth, int n_threads) {
@@ -171,8 +203,7 @@ void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind 
   const int64_t n = int64_t{kPages} * shape.n_kv_heads;
   auto digests = AlignedBuffer<std::byte>::uninitialised(kLayers * n * digest_bytes(digest_layout));
   auto labels = AlignedBuffer<std::byte>::uninitialised(kLayers * n * label_bytes(layout));
-  std::vector<uint8_t> channels(shape.n_kv_heads * kLabelChannels);
-  for (size_t i = 0; i < channels.size(); ++i) channels[i] = i % kLabelChannels * 3;
+  const std::vector<uint8_t> channels = some_channels(shape);
   std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
   const std::vector<int32_t> pages = all_pages(kPages);
   TestPool pool(n_threads);
@@ -269,6 +300,12 @@ void register_all() {
           add(of + "score_2048" + end, run_score, isa, shape, type, n_threads)->UseManualTime();
           add(of + "make_64" + end, run_make, isa, shape, type, n_threads)->UseRealTime();
         }
+        add(set + shape.name + "/sides/make_64" + end, run_make_labels, isa, shape,
+            LabelKind::kSides, n_threads)
+            ->UseRealTime();
+        add(set + shape.name + "/channels/make_64" + end, run_make_labels, isa, shape,
+            LabelKind::kChannels, n_threads)
+            ->UseRealTime();
         add(set + shape.name + "/sides/score_512" + end, run_labels, isa, shape, LabelKind::kSides,
             LabelDepth::kSide, n_threads)
             ->UseRealTime();
