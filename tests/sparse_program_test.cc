@@ -180,6 +180,8 @@ TEST_F(SparseProgram, RefusesWhatCannotBe) {
   expect_error(generate({"--budget", "64", "--lock-interval", "0"}), 2, "--lock-interval 0: must");
   expect_error(generate({"--budget", "64", "--lock-interval", "8", "--lock-duration", "4"}), 2,
                "never compared after 8");
+  expect_error(generate({"--budget", "64", "--lock-interval", "8", "--lock-duration", "8"}), 2,
+               "never compared after 8");
   expect_error(generate({"--sparse", "dense", "--budget", "64", "--lock-interval", "4"}), 2,
                "--lock-interval goes with a --sparse policy that chooses pages, and dense reads");
 

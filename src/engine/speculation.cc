@@ -92,6 +92,21 @@ Result<int32_t> Speculation::choose(const DraftRoom& room, const FunctionRef<boo
   return cost.knows_drafts() ? narrow<int32_t>(n) : 1;
 }
 
+Status Speculation::guess(const DraftRoom& room, const FunctionRef<bool()>* cancelled) {
+  WEFT_ASSIGN_OR_RETURN(const int32_t n, choose(room, cancelled));
+  if (n == 0) return Status::ok();
+  const int64_t draft_ns = engine_.env().monotonic_ns();
+  WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(n));
+  // The model's own first draft makes what pages are told apart by, once for all.
+  const bool tells = self_ == nullptr || std::exchange(has_drafted_, true);
+  if (!draft_.empty() && tells) {
+    engine_.step_cost().add_draft(std::ssize(draft_), engine_.env().ms_since(draft_ns));
+  }
+  return Status::ok();
+}
+
+// Requests that wait again after a preemption keep their text in the draft model's cache: where
+// that has no page left, a step goes without guesses.
 Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& sequence,
                                                      int32_t newest, const DraftRoom& room,
                                                      const FunctionRef<bool()>* cancelled) {
@@ -101,16 +116,8 @@ Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& se
   const int64_t begin_ns = engine_.env().monotonic_ns();
   if (!std::exchange(is_open_, true)) add(rows);
   if (self_ != nullptr) self_->look_at(sequence, cancelled);
-  WEFT_ASSIGN_OR_RETURN(const int32_t n, choose(room, cancelled));
-  if (n > 0) {
-    const int64_t draft_ns = engine_.env().monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(draft_, drafter_->draft(n));
-    // The model's own first draft makes what pages are told apart by, once for all.
-    const bool tells = self_ == nullptr || std::exchange(has_drafted_, true);
-    if (!draft_.empty() && tells) {
-      engine_.step_cost().add_draft(std::ssize(draft_), engine_.env().ms_since(draft_ns));
-    }
-  }
+  const Status guessed = guess(room, cancelled);
+  if (!guessed.is_ok() && guessed.code() != StatusCode::kResourceExhausted) return guessed;
   const double ms = engine_.env().ms_since(begin_ns);
   for (spec::DraftCounters* counters : {&counters_, &engine_.draft_counters()}) {
     counters->draft_ms += ms;

@@ -51,6 +51,8 @@ class Speculation {
   bool reading_pays(const DraftRoom& room) const;
   /// Tokens to draft.
   Result<int32_t> choose(const DraftRoom& room, const FunctionRef<bool()>* cancelled);
+  /// Fills draft_.
+  Status guess(const DraftRoom& room, const FunctionRef<bool()>* cancelled);
 
   Engine& engine_;
   std::unique_ptr<spec::Drafter> drafter_;  // null: no drafts

@@ -77,7 +77,7 @@ Status SparseOptions::check(int32_t page_tokens) const {
                     "most",
                     lock.interval_tokens, kMostRewritten));
   }
-  if (lock.is_on() && lock.duration_tokens < lock.interval_tokens) {
+  if (lock.is_on() && lock.duration_tokens <= lock.interval_tokens) {
     return invalid_argument(
         fmt::format("a lock that lasts {} tokens (--lock-duration) is never compared after {} "
                     "(--lock-interval): let it last longer, or compare sooner",

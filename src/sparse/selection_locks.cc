@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kv/page_selector.h"
 
 namespace weft::sparse {
 namespace {
@@ -76,9 +75,10 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   }
   Layer& own = lock.layers[layer];
   while (!own.kept.empty() && own.kept.back().slot >= slot) own.kept.pop_back();
-  // Rows in committed slots are not run again.
-  while (own.kept.size() > 1 && (own.kept[1].slot < cache.length(sequence) ||
-                                 own.kept[1].slot <= slot - kv::kMostTriedRows)) {
+  // Rows in committed slots are not run again. What is kept for others stays, as many as they are:
+  // a request that was preempted has hundreds in a step, and all of a step's rows act before the
+  // first is asked for what it keeps.
+  while (own.kept.size() > 1 && own.kept[1].slot < cache.length(sequence)) {
     own.kept.erase(own.kept.begin());
   }
 

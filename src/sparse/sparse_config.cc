@@ -147,11 +147,12 @@ Result<SparseOptions> read_config(std::string_view yaml, const std::string& name
     }
     WEFT_RETURN_IF_ERROR(read_key(name, key, value, options));
   }
-  if (options.lock.duration_tokens < options.lock.interval_tokens) {
-    return wrong(name, kvstar,
-                 fmt::format("lock_duration {} is less than checkpoint_interval {}: nothing would "
-                             "ever be compared",
-                             options.lock.duration_tokens, options.lock.interval_tokens));
+  if (options.lock.duration_tokens <= options.lock.interval_tokens) {
+    return wrong(
+        name, kvstar,
+        fmt::format("lock_duration {} is not more than checkpoint_interval {}: nothing would "
+                    "ever be compared",
+                    options.lock.duration_tokens, options.lock.interval_tokens));
   }
   return options;
 }

@@ -54,7 +54,9 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
   EXPECT_THAT(error_of("kvstar: {}\nquest: {}"), HasSubstr("must hold one map"));
   EXPECT_THAT(error_of("kvstar: {}\nquest: {}"), StartsWith("k.yaml: line 2: quest: must hold"));
   EXPECT_THAT(error_of("kvstar: {lock_duration: 8, checkpoint_interval: 16}"),
-              HasSubstr("lock_duration 8 is less than checkpoint_interval 16"));
+              HasSubstr("lock_duration 8 is not more than checkpoint_interval 16"));
+  EXPECT_THAT(error_of("kvstar: {lock_duration: 16, checkpoint_interval: 16}"),
+              HasSubstr("lock_duration 16 is not more than checkpoint_interval 16"));
   EXPECT_THAT(error_of("kvstar: {lock_duration: '8'}"), HasSubstr("without quotes and tags"));
   EXPECT_THAT(error_of("kvstar: {}\n---\nkvstar: {}"), HasSubstr("must hold one map"));
   EXPECT_THAT(error_of("kvstar: {checkpoint_interval: 8"), StartsWith("k.yaml: line 1: no YAML: "));
