@@ -145,6 +145,9 @@ TEST_F(Signals, BenchmarksAndEvaluationsStop) {
       "speculation [", "weft: ");
   expect_stops({"eval", "passkey", "-m", model(), "--length", "500", "-t", "1", "--trials", "9999"},
                "passkey [", "stopped");
+  expect_stops({"eval", "sparse", "-m", model(), "--lengths", "500", "-t", "1", "--trials", "999",
+                "--policies", "dense", "--html", path("stopped.html")},
+               "sparse [", "interrupted: ");
 }
 
 TEST_F(Signals, QuantizeStopsAndLeavesNothing) {

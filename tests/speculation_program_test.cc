@@ -235,6 +235,12 @@ TEST_F(SpeculationProgram, TheModelDraftsForItself) {
   EXPECT_EQ(verified["speculation"]["draft"], "self");
   EXPECT_EQ(verified["speculation"]["verify"], "dense");
   EXPECT_GT(verified["sparse"]["dense_reads"]["dense_passes"], 0);
+  const Json learned = answer(
+      {"--budget", "48", "--lock-interval", "4", "--draft", "self", "--checkpoint", "dense"});
+  EXPECT_EQ(learned["text"], dense["text"]);
+  EXPECT_GT(learned["sparse"]["locks"]["dense_passes"], 0);
+  EXPECT_EQ(learned["sparse"]["locks"]["rewritten_tokens"], 0);
+  EXPECT_EQ(learned["sparse"]["locks"]["drift"], 0);
   const Json locked =
       answer({"--budget", "48", "--lock-interval", "4", "--draft", "self", "--verify", "locked"});
   EXPECT_EQ(locked["text"], sparse["text"]);

@@ -170,6 +170,18 @@ class ArgumentReader {
     return is_number && (word[2] >= 'A' && word[2] <= 'z') ? nullptr : option;
   }
 
+  /// What foreign_flag says, where the flag that it names is one of the command's.
+  std::optional<std::string_view> foreign(std::string_view flag) const {
+    constexpr std::string_view kOurs = "weft's is ";
+    const auto sentence = foreign_flag(command_->get_name(), flag);
+    if (!sentence || !sentence->starts_with(kOurs)) return sentence;
+    const std::string_view ours = sentence->substr(kOurs.size());
+    const std::string name(ours.substr(0, ours.find_first_of(" :,")));
+    const bool is_there = command_->get_option_no_throw(name) != nullptr;
+    // Before a command, any may be meant.
+    return is_there || command_->get_parent() == nullptr ? sentence : std::nullopt;
+  }
+
   bool is_foreign(std::string_view flag) const {
     return foreign_flag(command_->get_name(), flag).has_value();
   }
@@ -201,8 +213,7 @@ class ArgumentReader {
     // What lets a model answer has more flags than what lists or removes; before a command any is.
     const bool runs_a_model =
         command_->get_option_no_throw("--model") != nullptr || command_->get_parent() == nullptr;
-    const std::string command = command_->get_name();
-    if (const auto meant = runs_a_model ? foreign_flag(command, name) : std::nullopt) {
+    if (const auto meant = runs_a_model ? foreign(name) : std::nullopt) {
       return invalid_argument(fmt::format("{}: {}", name, *meant));
     }
     std::vector<std::string> names;
@@ -216,11 +227,11 @@ class ArgumentReader {
     const std::string meant = did_you_mean(name, names);
     // "-x" is one letter away from all of them.
     const bool is_letter = name.size() == 2;  // near to everything
-    const auto foreign =
+    const auto near =
         meant.empty() && runs_a_model && !is_letter ? closest(name, foreign_flags()) : std::nullopt;
-    if (foreign) {
-      return invalid_argument(fmt::format("{} has no {}; {}: {}", path, shown(name), *foreign,
-                                          *foreign_flag(command, *foreign)));
+    if (const auto sentence = near ? foreign(*near) : std::nullopt) {
+      return invalid_argument(
+          fmt::format("{} has no {}; {}: {}", path, shown(name), *near, *sentence));
     }
     const std::string words = has_words ? "; words that begin with - come after --" : "";
     return invalid_argument(fmt::format("{} has no {}{}{}{}", path, shown(name), meant, words,

@@ -394,7 +394,7 @@ class Asker {
     std::vector<const engine::Generation*> generations;
     for (const Answer& a : answers) generations.push_back(&a.generation);
     print_drafts(generations);
-    print_locks(engine_);
+    print_sparse(engine_);
     if (flags_.compare) {
       fmt::print("{}\n", saved_line(answers));
       const std::string predicted = predicted_line(answers.back());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/counts_text.h"
 #include "base/narrow.h"
 #include "base/parse_number.h"
 #include "cli/app.h"
@@ -317,12 +318,13 @@ class EvalSparseRun {
     WEFT_RETURN_IF_ERROR(check_settings(*engine_, options_.settings));
     WEFT_RETURN_IF_ERROR(open_report());
     Progress progress("sparse");
-    WEFT_ASSIGN_OR_RETURN(std::vector<eval::SparseRow> rows,
+    WEFT_ASSIGN_OR_RETURN(eval::SparseEvalResults results,
                           eval::sparse_eval(*engine_, options_, [&](int64_t done, int64_t total) {
                             progress.show(done, total, "answers");
                             return !interrupted();
                           }));
-    for (eval::SparseRow& row : rows) {
+    n_left_out_ += results.n_left_out;
+    for (eval::SparseRow& row : results.rows) {
       if (is_one_of_several) row.weights = weights_name(model);
       rows_.push_back(std::move(row));
     }
@@ -330,6 +332,10 @@ class EvalSparseRun {
   }
 
   Status finish(const std::string& command) {
+    const std::string unfinished =
+        is_stopped() ? fmt::format("interrupted: {} left out", counted(n_left_out_, "text"))
+                     : std::string();
+    if (rows_.empty()) return cancelled(unfinished);
     if (flags_.json) {
       Json results = Json::array();
       for (const eval::SparseRow& row : rows_) results.push_back(row_json(row));
@@ -337,13 +343,19 @@ class EvalSparseRun {
     } else {
       print_rows(rows_);
     }
-    if (!report_) return Status::ok();
-    for (eval::SparseRow& row : rows_) row.policy = policy_text(row);  // a line of its own
-    const std::string page =
-        eval::sparse_report_html(head_of(app_, *engine_, flags_, command), rows_);
-    WEFT_RETURN_IF_ERROR(report_->append(std::as_bytes(std::span(page))));
-    return report_->commit();
+    if (report_) {
+      for (eval::SparseRow& row : rows_) row.policy = policy_text(row);  // a line of its own
+      eval::SparseReportHead head = head_of(app_, *engine_, flags_, command);
+      head.unfinished = unfinished;
+      const std::string page = eval::sparse_report_html(head, rows_);
+      WEFT_RETURN_IF_ERROR(report_->append(std::as_bytes(std::span(page))));
+      WEFT_RETURN_IF_ERROR(report_->commit());
+    }
+    if (!is_stopped()) return Status::ok();
+    WEFT_RETURN_IF_ERROR(output_written());
+    return cancelled(unfinished + "; the results are those of the others");
   }
+  bool is_stopped() const { return n_left_out_ > 0; }
 
  private:
   /// What is measured must not be written over.
@@ -363,6 +375,7 @@ class EvalSparseRun {
   std::unique_ptr<engine::Engine> engine_;
   std::optional<AtomicFile> report_;
   std::vector<eval::SparseRow> rows_;
+  int64_t n_left_out_ = 0;
 };
 
 Status run_eval_sparse(App& app, EvalSparseFlags flags) {
@@ -396,6 +409,7 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   EvalSparseRun run(app, flags, std::move(options));
   for (const std::string& model : models) {
     WEFT_RETURN_IF_ERROR(run.run(model, models.size() > 1));
+    if (run.is_stopped()) break;
   }
   return run.finish(command);
 }

@@ -218,7 +218,7 @@ void DocumentTalk::after_answer() {
       fmt::print("{}", stats_table(std::span(&*answer_, 1)));
       const engine::Generation* const one[] = {&answer_->generation};
       print_drafts(one);
-      print_locks(engine_);
+      print_sparse(engine_);
     }
     std::fflush(stdout);
   }

@@ -161,6 +161,7 @@ Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags) 
                           sparse::parse_sparse_config(yaml, flags.sparse_config));
     if (flags.dense_layers >= 0) options.dense_layers = flags.dense_layers;
     options.digest_type = *sparse::kDigestTypes.find(flags.digest_type);
+    options.measure_every = flags.sparse.measure_every;
     return options;
   }
   sparse::SparseOptions options = flags.sparse;
@@ -246,9 +247,17 @@ void add_sparse_json(const engine::Engine& engine, Json& json) {
   json["sparse"] = std::move(sparse);
 }
 
-void print_locks(const engine::Engine& engine) {
-  if (engine.selector() == nullptr || !engine.sparse_options().lock.is_on()) return;
-  const sparse::LockCounters& c = engine.selector()->counters().locks;
+void print_sparse(const engine::Engine& engine) {
+  if (engine.selector() == nullptr) return;
+  const sparse::SparseOptions& o = engine.sparse_options();
+  const sparse::SparseCounters& all = engine.selector()->counters();
+  if (all.kv_bytes > 0) {
+    const auto share = [&](int64_t bytes) { return 100.0 * bytes / all.kv_bytes; };
+    fmt::print("sparse so far: {}, {}: {:.0f} % of K and V read, {:.0f} % more looked up\n",
+               sparse::kPolicies.name(o.policy), o.amount_text(), share(all.kv_bytes_read),
+               share(all.index_bytes_read));
+  }
+  const sparse::LockCounters& c = all.locks;
   if (c.locks == 0) return;
   fmt::print("locks so far: {} made, {} ended, {} checkpoints replaced {} of {} selections\n",
              c.locks, c.unlocks, c.checkpoints, c.updated, c.kept + c.updated);

@@ -305,8 +305,9 @@ void Engine::log_opened(const EngineOptions& options) const {
         self_extend_.last_position(context_tokens_)));
   }
   if (sparse_.is_on()) {
-    log_info(fmt::format("--sparse {}: where a layer chooses, a decoded token reads {}",
-                         sparse::kPolicies.name(sparse_.policy), sparse_.amount_text()));
+    log_info(fmt::format("--sparse {}: where a layer chooses, a {} token reads {}",
+                         sparse::kPolicies.name(sparse_.policy),
+                         answers_dense() ? "guessed" : "decoded", sparse_.amount_text()));
   }
   if (!is_kv_limited_) return;
   log_info(fmt::format("--kv-limit {}: {} for pages, {} for steps of up to {} tokens of a prompt",

@@ -297,6 +297,11 @@ Result<TriedRows> Engine::try_rows(std::span<const Appended> appended) {
     pass->leave_open();
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass));
     end_dense_passes(rewritten);
+    // Rows that verify over all pages are a checkpoint's, of K and V that are dense decoding's.
+    const sparse::LockOptions& lock = sparse_.lock;
+    if (answers_dense() && lock.is_on() && lock.checkpoint == sparse::Checkpoint::kDense) {
+      for (size_t i = 0; i < appended.size(); ++i) selector_->add_dense_pass(0, 0);
+    }
     tried.logits = std::move(pass->logits());
     tried.reservations = pass->take_reservations();
     return tried;

@@ -57,24 +57,28 @@ class Run {
       FunctionRef<bool(int64_t, int64_t)> progress)
       : engine_(engine), options_(options), progress_(progress), base_(engine.create_sequence()) {}
 
-  Result<std::vector<SparseRow>> run() {
+  Result<SparseEvalResults> run() {
     std::vector<std::vector<SparseCase>> of_length;
     for (const int32_t length : options_.lengths) {
       SparseTaskOptions cases = options_.cases;
       cases.length_tokens = length;
       WEFT_ASSIGN_OR_RETURN(std::vector<SparseCase> some,
                             sparse_cases(engine_, options_.task, cases));
-      n_total_ += std::ssize(some) * std::ssize(options_.settings);
+      n_left_ += std::ssize(some);
       of_length.push_back(std::move(some));
     }
+    n_total_ = n_left_ * std::ssize(options_.settings);
     for (size_t i = 0; i < of_length.size(); ++i) {
       for (const SparseCase& one : of_length[i]) {
-        WEFT_RETURN_IF_ERROR(run_case(one, options_.lengths[i]));
+        const Status done = run_case(one, options_.lengths[i]);
+        if (done.code() == StatusCode::kCancelled) return SparseEvalResults{rows(), n_left_};
+        WEFT_RETURN_IF_ERROR(done);
+        --n_left_;
       }
       base_ = engine_.create_sequence();  // not part of another length's texts
       base_tokens_.clear();
     }
-    return rows();
+    return SparseEvalResults{rows(), n_left_};
   }
 
  private:
@@ -121,6 +125,7 @@ class Run {
     }
     WEFT_RETURN_IF_ERROR(engine_.use_sparse({}));
     WEFT_ASSIGN_OR_RETURN(const auto text, prefill(one));
+    std::vector<Tally> of_settings;  // they count when all are there
     for (size_t setting = 0; setting < options_.settings.size(); ++setting) {
       sparse::SparseOptions options = options_.settings[setting];
       options.measure_every = kMeasuredEvery;
@@ -133,10 +138,14 @@ class Run {
                                : score(sequence, one.question, text.second, tally));
       tally.attend_ns = attend_ns() - attended_ns;
       if (engine_.selector() != nullptr) tally.add(engine_.selector()->counters());
+      of_settings.push_back(std::move(tally));
       ++n_done_;
+      if (!goes_on() && of_settings.size() < options_.settings.size()) return stopped();
+    }
+    for (size_t setting = 0; setting < of_settings.size(); ++setting) {
+      const Tally& tally = of_settings[setting];
       add(tallies_[{length, setting, std::nullopt}], tally);
       if (options_.by_depth && one.depth) add(tallies_[{length, setting, one.depth}], tally);
-      if (!goes_on()) return stopped();
     }
     return Status::ok();
   }
@@ -283,16 +292,17 @@ class Run {
   std::vector<int32_t> base_tokens_;
   int64_t n_done_ = 0;
   int64_t n_total_ = 0;
+  int64_t n_left_ = 0;  // texts
   std::map<Key, Tally> tallies_;
 };
 
 }  // namespace
 
-Result<std::vector<SparseRow>> sparse_eval(engine::Engine& engine, const SparseEvalOptions& options,
-                                           FunctionRef<bool(int64_t, int64_t)> progress) {
-  auto rows = Run(engine, options, progress).run();
+Result<SparseEvalResults> sparse_eval(engine::Engine& engine, const SparseEvalOptions& options,
+                                      FunctionRef<bool(int64_t, int64_t)> progress) {
+  auto results = Run(engine, options, progress).run();
   WEFT_RETURN_IF_ERROR(engine.use_sparse({}));  // also where it was stopped
-  return rows;
+  return results;
 }
 
 }  // namespace weft::eval

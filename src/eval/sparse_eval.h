@@ -22,11 +22,17 @@ struct SparseEvalOptions {
   bool by_depth = false;    // rows for each depth, after all others
 };
 
+struct SparseEvalResults {
+  std::vector<SparseRow> rows;
+  int64_t n_left_out = 0;  // texts, as it was stopped; the one that was under way is one of them
+};
+
 /// Each text is prefilled once, and each setting goes on from a copy of it: for that the engine
 /// needs the pages of two contexts. Of decoding with a policy: counters, times, and from time to
-/// time all of K. `progress` as in evaluate(), in answers. Errors of sparse_cases, and
-/// kResourceExhausted where a case does not fit the context. The engine decodes densely afterwards.
-Result<std::vector<SparseRow>> sparse_eval(engine::Engine& engine, const SparseEvalOptions& options,
-                                           FunctionRef<bool(int64_t done, int64_t total)> progress);
+/// time all of K. `progress` as in evaluate(), in answers; where it says to stop, the rows are of
+/// the texts that all settings have answered. Errors of sparse_cases, and kResourceExhausted where
+/// a case does not fit the context. The engine decodes densely afterwards.
+Result<SparseEvalResults> sparse_eval(engine::Engine& engine, const SparseEvalOptions& options,
+                                      FunctionRef<bool(int64_t done, int64_t total)> progress);
 
 }  // namespace weft::eval

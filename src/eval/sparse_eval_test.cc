@@ -14,6 +14,7 @@ namespace {
 
 using sparse::Policy;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr auto go_on = [](int64_t, int64_t) { return true; };
 
@@ -42,11 +43,12 @@ class SparseEval : public ::testing::Test {
     engine_ = *std::move(engine);
   }
   std::vector<SparseRow> run(const SparseEvalOptions& options) {
-    auto rows = sparse_eval(*engine_, options, go_on);
-    EXPECT_TRUE(rows.is_ok()) << rows.status().message();
+    auto results = sparse_eval(*engine_, options, go_on);
+    EXPECT_TRUE(results.is_ok()) << results.status().message();
+    EXPECT_EQ(results->n_left_out, 0);
     EXPECT_EQ(engine_->selector(), nullptr);
     EXPECT_EQ(engine_->kv_usage().held(), 0);
-    return *std::move(rows);
+    return std::move(results->rows);
   }
   static std::vector<sparse::SparseOptions> settings(std::vector<Policy> policies,
                                                      std::vector<int32_t> budgets) {
@@ -210,13 +212,24 @@ TEST_F(SparseEval, WhatIsMissingOrTooLongIsSaid) {
               HasSubstr("short.txt"));
 }
 
-TEST_F(SparseEval, StopsWhenAskedTo) {
-  int64_t asked = 0;
-  const auto stop = [&](int64_t, int64_t) { return ++asked < 20; };
-  const auto rows =
-      sparse_eval(*engine_, {.settings = settings({Policy::kQuest}, {64}), .lengths = {500}}, stop);
-  EXPECT_EQ(rows.status().code(), StatusCode::kCancelled);
-  EXPECT_EQ(engine_->kv_usage().held(), 0);
+TEST_F(SparseEval, WhereItIsStoppedTheRowsAreOfTheTextsThatAllSettingsHaveAnswered) {
+  const SparseEvalOptions options = {
+      .settings = settings({Policy::kQuest}, {64}), .lengths = {500}, .cases = {.n_trials = 5}};
+  const auto stopped_after = [&](int64_t n_answers) {
+    const auto stop = [&](int64_t done, int64_t) { return done < n_answers; };
+    const auto results = sparse_eval(*engine_, options, stop);
+    EXPECT_TRUE(results.is_ok());
+    EXPECT_EQ(engine_->kv_usage().held(), 0);
+    return *results;
+  };
+  EXPECT_THAT(stopped_after(1).rows, IsEmpty());
+  for (const int64_t n_answers : {4, 5}) {  // of the third text one is missing, or both
+    const SparseEvalResults results = stopped_after(n_answers);
+    EXPECT_EQ(results.n_left_out, 3);
+    ASSERT_EQ(results.rows.size(), 2);
+    for (const SparseRow& row : results.rows) EXPECT_EQ(row.trials, 2);
+  }
+  EXPECT_EQ(stopped_after(10).n_left_out, 0);
 }
 
 }  // namespace

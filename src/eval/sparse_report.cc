@@ -207,6 +207,7 @@ std::string head_html(const SparseReportHead& head) {
       {"Seed", head.seed},
       {"weft", head.version},
       {"Date", head.date},
+      {"Unfinished", head.unfinished},
   };
   std::string out = "<dl>\n";
   for (const auto& [name, value] : fields) {

@@ -23,6 +23,7 @@ struct SparseReportHead {
   std::string date;
   std::string version;  // of weft
   std::string command_line;
+  std::string unfinished;  // that it was stopped, and what is left out
 };
 
 /// The page, in UTF-8. For each task in the order of the rows a table, without columns that no row

@@ -80,10 +80,13 @@ void ReadMeter::measure(const kernels::Context& context, const kv::SelectingLaye
     }
   });
   ++quality.reads;
+  double all_mass = 0, all_top10 = 0;
   for (const auto& [mass, top10] : shares_) {
-    quality.mass += mass / layer.n_heads;
-    quality.top10 += top10 / layer.n_heads;
+    all_mass += mass;
+    all_top10 += top10;
   }
+  quality.mass += all_mass / layer.n_heads;
+  quality.top10 += all_top10 / layer.n_heads;  // divided last, so that all of it is 1 and no more
 }
 
 }  // namespace weft::sparse

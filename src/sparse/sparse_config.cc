@@ -70,14 +70,18 @@ Status read_key(const std::string& name, const YAML::Node& key, const YAML::Node
   }
   if (word == "base_method") {
     const auto policy = value.IsScalar() ? kPolicies.find(value.Scalar()) : std::nullopt;
-    if (!policy || *policy == Policy::kDense) {
+    // What is drawn for one query is not kept for others, and the file always says a lock.
+    const auto can_lock = [](Policy one) {
+      return one != Policy::kDense && one != Policy::kLabelsSample;
+    };
+    if (!policy || !can_lock(*policy)) {
       std::vector<std::string> choosing;
       for (const auto& one : kPolicies) {
-        if (one.value != Policy::kDense) choosing.push_back(one.name);
+        if (can_lock(one.value)) choosing.push_back(one.name);
       }
       return wrong(name, value,
-                   fmt::format("base_method {}: must be a policy that chooses: {}", text_of(value),
-                               listed(choosing)));
+                   fmt::format("base_method {}: must be a policy whose choice can be kept: {}",
+                               text_of(value), listed(choosing)));
     }
     options.policy = *policy;
     return Status::ok();

@@ -64,7 +64,8 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
   EXPECT_THAT(error_of("kvstar:\n  ? [a]\n  : 1"), HasSubstr("must be a word"));
   EXPECT_THAT(error_of("kvstar: {lock_duration: 1, lock_duration: 2}"), HasSubstr("there twice"));
   EXPECT_THAT(error_of("kvstar: {base_method: [gsa]}"), HasSubstr("base_method (a list or a map)"));
-  EXPECT_THAT(error_of("kvstar: {base_method: dense}"), HasSubstr("must be a policy that chooses"));
+  EXPECT_THAT(error_of("kvstar: {base_method: dense}"),
+              HasSubstr("must be a policy whose choice can be kept"));
   EXPECT_THAT(error_of("kvstar: {base_method: snapkv}"), HasSubstr("base_method snapkv: must be"));
   EXPECT_EQ(error_of("kvstar: {base_method: \"a\\e[31m\\n\"}").find('\x1b'), std::string::npos);
   EXPECT_THAT(error_of("kvstar: &a {base_method: *a}"), HasSubstr("base_method (a list or a map)"));
