@@ -787,5 +787,17 @@ INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies())
 INSTANTIATE_TEST_SUITE_P(All, EachLockedPolicy,
                          ::testing::ValuesIn(sparse_policies({.interval_tokens = 2})), name_of);
 
+// A page's sides are half of its label. With 50 of 400 pages half are left for both bits, and the
+// sides of all are looked at first; with 51 they would rule out too few.
+TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
+  const kv::DigestFormat format = *digest_format({.policy = Policy::kLabels});
+  const LabelScorer scorer(format, false, SharesOf::kCandidates);
+  const kernels::KvLayout layout = {DType::kF16, DType::kF16, kHeadDim, kKvHeads, kPageTokens};
+  const int64_t digest = kv::page_digest_bytes(format, layout);
+  const int64_t side = kv::page_label_bytes(format, layout) / 2;
+  EXPECT_EQ(scorer.bytes_read(layout, 400, 50), 400 * digest + 400 * side + 200 * side);
+  EXPECT_EQ(scorer.bytes_read(layout, 400, 51), 400 * digest + 400 * 2 * side);
+}
+
 }  // namespace
 }  // namespace weft::sparse
