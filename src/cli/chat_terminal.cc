@@ -606,7 +606,10 @@ class Chat {
       good = number && (changed.max_tokens == engine::kNoTokenLimit ||
                         (changed.max_tokens >= 1 && changed.max_tokens <= kMaxAnswerTokens));
     } else if (!name.empty()) {
-      return not_found(fmt::format("/set {}: must be {}, then a value", typed, kSettings));
+      return not_found(fmt::format(
+          "/set {}: must be {}, then a value; what a chat is opened with, as -c and --budget, is a "
+          "flag of weft chat",
+          typed, kSettings));
     }
     if (value.empty() && !name.empty()) {
       return invalid_argument(fmt::format("/set {}: needs a value", name));

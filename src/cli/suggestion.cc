@@ -122,6 +122,8 @@ constexpr std::string_view kDraftLeast =
     "weft guesses as many tokens as pay, from none to --draft-tokens";
 constexpr std::string_view kDraftOwn =
     "of the draft model weft takes only --draft MODEL; the rest is as for -m";
+constexpr std::string_view kSamplers =
+    "weft samples by --temp, --top-k, --top-p, --min-p and --repeat-penalty";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 // llama.cpp's flags first, then Ollama's and the OpenAI API's names.
@@ -212,6 +214,14 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-td", kDraftOwn},
     {"--threads-draft", kDraftOwn},
     {"-ngld", kNoGpu},
+    {"--spec-draft-n-max", kDraftTokens},
+    {"--lookup", "weft's is --draft ngram"},
+    {"-lcs", "weft keeps no n-grams from one answer to the next; --draft ngram finds its own"},
+    {"--lookup-cache-static",
+     "weft keeps no n-grams from one answer to the next; --draft ngram finds its own"},
+    {"--mirostat", kSamplers},
+    {"--typical", kSamplers},
+    {"--budget-tokens", "weft's is --budget"},
     {"--verbose", "this command has no more to tell; --json, where a command has it, says most"},
 };
 

@@ -219,15 +219,17 @@ std::string head_html(const SparseReportHead& head) {
   return out + "</dl>\n";
 }
 
-std::string what_was_measured(const SparseReportHead& head) {
+std::string what_was_measured(const SparseReportHead& head, bool has_dense) {
   const std::string pages =
       head.page_tokens.empty() ? "pages" : fmt::format("pages of {} tokens", head.page_tokens);
   return fmt::format(
       "<p>Each text was prefilled dense, every token attending to all before it; then the question "
       "was fed token by token through the sparse path, on which the answer was decoded too. There "
       "a policy chooses the {} of K and V that a token reads in the layers that select, as many as "
-      "the budget holds, and is compared with the dense path, which reads all of them.</p>\n",
-      escape_html(pages));
+      "the budget holds{}.</p>\n",
+      escape_html(pages),
+      has_dense ? ", and is compared with the dense path, which reads all of them"
+                : "; the dense path, which reads all of them, was not measured beside it");
 }
 
 std::string lossless_section(std::span<const Task> tasks, const PolicyLooks& looks) {
@@ -363,7 +365,8 @@ std::string sparse_report_html(const SparseReportHead& head, std::span<const Spa
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
       title, plot_style_sheet(), kPageStyle, title);
-  out += what_was_measured(head);
+  const bool has_dense = std::ranges::count(rows, kReferencePolicy, &SparseRow::policy) > 0;
+  out += what_was_measured(head, has_dense || rows.empty());
   out += head_html(head);
   out += navigation(tasks);
   if (rows.empty()) out += "<p>Nothing was measured.</p>\n";

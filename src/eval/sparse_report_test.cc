@@ -308,6 +308,15 @@ TEST(SparseReport, ARuinedPerplexityDoesNotStretchTheAxis) {
   EXPECT_THAT(page, HasSubstr("streaming, 256 of 4096 tokens: 500.000"));
 }
 
+TEST(SparseReport, SaysWhetherTheDensePathWasMeasured) {
+  const SparseRow dense = accuracy_row("dense", std::nullopt, 1),
+                  quest = accuracy_row("quest", 64, 1);
+  const std::string without = sparse_report_html({}, std::vector{quest});
+  EXPECT_THAT(without, HasSubstr("was not measured beside it"));
+  EXPECT_THAT(sparse_report_html({}, std::vector{quest, dense}),
+              HasSubstr("is compared with the dense path"));
+}
+
 TEST(SparseReport, HeadFieldsThatAreEmptyAreLeftOut) {
   const std::string page =
       sparse_report_html({.cpu = "Zen 3", .page_tokens = "16", .command_line = "weft eval"}, {});
