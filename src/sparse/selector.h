@@ -36,7 +36,7 @@ struct SparseCounters {
   int64_t kv_bytes_read = 0;     // of them
   int64_t index_bytes_read = 0;  // by which pages were told apart
   LockCounters locks;
-  // Of dense passes over tokens whose K and V were there:
+  // Of checkpoints' dense passes; tokens whose K and V were there are rewritten:
   int64_t dense_passes = 0;
   int64_t rewritten_tokens = 0;
   double drift = 0;  // sum over these of |K' - K| / |K'|, all layers
