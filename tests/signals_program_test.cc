@@ -145,9 +145,13 @@ TEST_F(Signals, BenchmarksAndEvaluationsStop) {
       "speculation [", "weft: ");
   expect_stops({"eval", "passkey", "-m", model(), "--length", "500", "-t", "1", "--trials", "9999"},
                "passkey [", "stopped");
-  expect_stops({"eval", "sparse", "-m", model(), "--lengths", "500", "-t", "1", "--trials", "999",
-                "--policies", "dense", "--html", path("stopped.html")},
-               "sparse [", "interrupted: ");
+  const std::vector<std::string> sparse = {
+      "eval", "sparse",   "-m",  model(),      "--lengths", "500",    "-t",
+      "1",    "--trials", "999", "--policies", "dense",     "--html", path("stopped.html")};
+  expect_stops(sparse, " 3/999 ", "texts left out; the results are those of the others");
+  expect_stops(sparse, " 3/999 ", "% right");
+  EXPECT_THAT(test::read_text(path("stopped.html")),
+              HasSubstr("<dt>Unfinished</dt><dd>interrupted: 99"));
 }
 
 TEST_F(Signals, QuantizeStopsAndLeavesNothing) {

@@ -172,10 +172,11 @@ class ArgumentReader {
 
   /// What foreign_flag says, where the flag that it names is one of the command's.
   std::optional<std::string_view> foreign(std::string_view flag) const {
-    constexpr std::string_view kOurs = "weft's is ";
     const auto sentence = foreign_flag(command_->get_name(), flag);
-    if (!sentence || !sentence->starts_with(kOurs)) return sentence;
-    const std::string_view ours = sentence->substr(kOurs.size());
+    if (!sentence) return sentence;
+    const bool is_one = sentence->starts_with("weft's is -");
+    if (!is_one && !sentence->starts_with("weft's are -")) return sentence;
+    const std::string_view ours = sentence->substr(sentence->find('-'));
     const std::string name(ours.substr(0, ours.find_first_of(" :,")));
     const bool is_there = command_->get_option_no_throw(name) != nullptr;
     // Before a command, any may be meant.

@@ -28,6 +28,7 @@
 #include "cli/chat_file.h"
 #include "cli/draft_flags.h"
 #include "cli/line_input.h"
+#include "cli/sparse_flags.h"
 #include "cli/suggestion.h"
 #include "engine/chat_session.h"
 
@@ -560,14 +561,15 @@ class Chat {
     // 0 where all was reused and there is nothing to divide.
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
-    const std::string drafts = drafts_text(last_->drafts);
+    const std::string drafts = drafts_text(last_->drafts), read = sparse_read_text(engine_);
     note(fmt::format(
         "prompt   {}: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}{}\n{}",
+        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}{}{}\n{}",
         counted(last_->prompt_tokens, "token"), last_->reused_tokens, computed, last_->prefill_ms,
         speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
         last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms),
-        drafts.empty() ? "" : fmt::format("drafts   {}\n", drafts), context, kv_text()));
+        drafts.empty() ? "" : fmt::format("drafts   {}\n", drafts),
+        read.empty() ? "" : fmt::format("sparse   {}\n", read), context, kv_text()));
     return Status::ok();
   }
 

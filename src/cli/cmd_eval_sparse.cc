@@ -331,10 +331,15 @@ class EvalSparseRun {
     return Status::ok();
   }
 
-  Status finish(const std::string& command) {
+  /// n_files_left: of weights, which were not opened.
+  Status finish(const std::string& command, int64_t n_files_left) {
     const std::string unfinished =
-        is_stopped() ? fmt::format("interrupted: {} left out", counted(n_left_out_, "text"))
-                     : std::string();
+        is_stopped()
+            ? fmt::format("interrupted: {}{} left out", counted(n_left_out_, "text"),
+                          n_files_left > 0
+                              ? fmt::format(" and {} of weights", counted(n_files_left, "file"))
+                              : std::string())
+            : std::string();
     if (rows_.empty()) return cancelled(unfinished);
     if (flags_.json) {
       Json results = Json::array();
@@ -407,11 +412,13 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have both
   flags.model.digest_type = "int8";
   EvalSparseRun run(app, flags, std::move(options));
+  int64_t n_files_left = std::ssize(models);
   for (const std::string& model : models) {
     WEFT_RETURN_IF_ERROR(run.run(model, models.size() > 1));
+    --n_files_left;
     if (run.is_stopped()) break;
   }
-  return run.finish(command);
+  return run.finish(command, n_files_left);
 }
 
 }  // namespace

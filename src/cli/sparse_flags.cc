@@ -247,17 +247,22 @@ void add_sparse_json(const engine::Engine& engine, Json& json) {
   json["sparse"] = std::move(sparse);
 }
 
-void print_sparse(const engine::Engine& engine) {
-  if (engine.selector() == nullptr) return;
+std::string sparse_read_text(const engine::Engine& engine) {
+  if (engine.selector() == nullptr) return "";
   const sparse::SparseOptions& o = engine.sparse_options();
-  const sparse::SparseCounters& all = engine.selector()->counters();
-  if (all.kv_bytes > 0) {
-    const auto share = [&](int64_t bytes) { return 100.0 * bytes / all.kv_bytes; };
-    fmt::print("sparse so far: {}, {}: {:.0f} % of K and V read, {:.0f} % more looked up\n",
-               sparse::kPolicies.name(o.policy), o.amount_text(), share(all.kv_bytes_read),
-               share(all.index_bytes_read));
-  }
-  const sparse::LockCounters& c = all.locks;
+  const sparse::SparseCounters& c = engine.selector()->counters();
+  if (c.kv_bytes == 0) return "";
+  const auto share = [&](int64_t bytes) { return 100.0 * bytes / c.kv_bytes; };
+  return fmt::format("{}, {}: {:.0f} % of K and V read, {:.0f} % more looked up",
+                     sparse::kPolicies.name(o.policy), o.amount_text(), share(c.kv_bytes_read),
+                     share(c.index_bytes_read));
+}
+
+void print_sparse(const engine::Engine& engine) {
+  const std::string read = sparse_read_text(engine);
+  if (read.empty()) return;
+  fmt::print("sparse so far: {}\n", read);
+  const sparse::LockCounters& c = engine.selector()->counters().locks;
   if (c.locks == 0) return;
   fmt::print("locks so far: {} made, {} ended, {} checkpoints replaced {} of {} selections\n",
              c.locks, c.unlocks, c.checkpoints, c.updated, c.kept + c.updated);

@@ -19,7 +19,9 @@ void add_page_flags(Command command, ModelFlags& flags);
 bool asks_for_sparse(const ModelFlags& flags);
 /// With --sparse what decode read, as "sparse" of the answer.
 void add_sparse_json(const engine::Engine& engine, Json& json);
-/// With --sparse what decode read so far, and with locks what became of them, as lines for people.
+/// With --sparse what decode read so far, or "".
+std::string sparse_read_text(const engine::Engine& engine);
+/// The same, and with locks what became of them, as lines for people.
 void print_sparse(const engine::Engine& engine);
 /// What the flags ask for; kInvalidArgument for what does not go together, and errors of the file.
 Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags);

@@ -123,7 +123,7 @@ constexpr std::string_view kDraftLeast =
 constexpr std::string_view kDraftOwn =
     "of the draft model weft takes only --draft MODEL; the rest is as for -m";
 constexpr std::string_view kSamplers =
-    "weft samples by --temp, --top-k, --top-p, --min-p and --repeat-penalty";
+    "weft's are --temp, --top-k, --top-p, --min-p and --repeat-penalty";
 constexpr std::string_view kReuse = "how the stored KV is reused is said by --reuse";
 
 // llama.cpp's flags first, then Ollama's and the OpenAI API's names.
@@ -216,9 +216,9 @@ constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
     {"-ngld", kNoGpu},
     {"--spec-draft-n-max", kDraftTokens},
     {"--lookup", "weft's is --draft ngram"},
-    {"-lcs", "weft keeps no n-grams from one answer to the next; --draft ngram finds its own"},
+    {"-lcs", "weft's is --draft ngram, which keeps nothing from one answer to the next"},
     {"--lookup-cache-static",
-     "weft keeps no n-grams from one answer to the next; --draft ngram finds its own"},
+     "weft's is --draft ngram, which keeps nothing from one answer to the next"},
     {"--mirostat", kSamplers},
     {"--typical", kSamplers},
     {"--budget-tokens", "weft's is --budget"},

@@ -158,7 +158,7 @@ void Engine::end_dense_passes(std::span<const Rewritten> rewritten) {
       difference += (now[i] - one.keys[i]) * (now[i] - one.keys[i]);
       all += now[i] * now[i];
     }
-    selector_->add_dense_pass(std::ssize(one.tokens), all > 0 ? std::sqrt(difference / all) : 0);
+    selector_->add_rewritten(std::ssize(one.tokens), all > 0 ? std::sqrt(difference / all) : 0);
   }
 }
 
@@ -297,11 +297,6 @@ Result<TriedRows> Engine::try_rows(std::span<const Appended> appended) {
     pass->leave_open();
     WEFT_RETURN_IF_ERROR(model::Executor(*forward_).run(*pass));
     end_dense_passes(rewritten);
-    // Rows that verify over all pages are a checkpoint's, of K and V that are dense decoding's.
-    const sparse::LockOptions& lock = sparse_.lock;
-    if (answers_dense() && lock.is_on() && lock.checkpoint == sparse::Checkpoint::kDense) {
-      for (size_t i = 0; i < appended.size(); ++i) selector_->add_dense_pass(0, 0);
-    }
     tried.logits = std::move(pass->logits());
     tried.reservations = pass->take_reservations();
     return tried;

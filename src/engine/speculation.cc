@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/narrow.h"
 #include "engine/model_drafter.h"
 #include "kv/page_selector.h"
@@ -105,8 +106,9 @@ Status Speculation::guess(const DraftRoom& room, const FunctionRef<bool()>* canc
   return Status::ok();
 }
 
-// Requests that wait again after a preemption keep their text in the draft model's cache: where
-// that has no page left, a step goes without guesses.
+// Requests that wait again after a preemption keep their text in the draft model's cache. Where
+// that has no page left, the rest of the answer goes without guesses, and what the drafter holds is
+// the others'.
 Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& sequence,
                                                      int32_t newest, const DraftRoom& room,
                                                      const FunctionRef<bool()>* cancelled) {
@@ -117,7 +119,12 @@ Result<std::vector<int32_t>> Speculation::rows_after(const kv::OwnedSequence& se
   if (!std::exchange(is_open_, true)) add(rows);
   if (self_ != nullptr) self_->look_at(sequence, cancelled);
   const Status guessed = guess(room, cancelled);
-  if (!guessed.is_ok() && guessed.code() != StatusCode::kResourceExhausted) return guessed;
+  if (!guessed.is_ok()) {
+    if (guessed.code() != StatusCode::kResourceExhausted) return guessed;
+    if (logs_info()) log_info("an answer goes on without guesses: " + guessed.message());
+    self_ = nullptr;
+    drafter_ = nullptr;
+  }
   const double ms = engine_.env().ms_since(begin_ns);
   for (spec::DraftCounters* counters : {&counters_, &engine_.draft_counters()}) {
     counters->draft_ms += ms;

@@ -251,6 +251,8 @@ void BudgetedSelector::learn(const kernels::Context& context, const kv::Selectin
   const kv::SelectingRow& newest = *std::ranges::find_if(rows.first(rows.size() - 1), is_new);
   const PageBudget budget = page_budget(options_, newest.slot, layer.cache.page_tokens());
   if (budget.reads_all()) return;
+  const bool is_first = std::ranges::find(selects_, true) - selects_.begin() == layer.layer;
+  counters_.dense_passes += is_first ? 1 : 0;
   budgets_.assign(1, budget);
   scoring_.assign(1, 0);
   join_rows(context, layer, budget, sums);

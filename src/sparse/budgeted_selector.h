@@ -36,8 +36,7 @@ class BudgetedSelector : public CountingSelector {
   const SparseCounters& counters() const override { return counters_; }
   const std::vector<bool>& selects() const override { return selects_; }
   SelectionLocks* locks() override { return locks_ ? &*locks_ : nullptr; }
-  void add_dense_pass(int64_t n_tokens, double drift) override {
-    ++counters_.dense_passes;
+  void add_rewritten(int64_t n_tokens, double drift) override {
     counters_.rewritten_tokens += n_tokens;
     counters_.drift += drift;
   }

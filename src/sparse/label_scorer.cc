@@ -164,8 +164,9 @@ void LabelScorer::join_sides(int64_t group) {
     for (int64_t kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
       auto at = to.places[kv_head].begin();
       for (int64_t j = 0; j < std::ssize(from.places[kv_head]); ++j) {
-        at = std::find(at, to.places[kv_head].end(), from.places[kv_head][j]);  // both ascend
-        if (at == to.places[kv_head].end()) break;  // no sides: their scores were no numbers
+        const auto found = std::find(at, to.places[kv_head].end(), from.places[kv_head][j]);
+        if (found == to.places[kv_head].end()) continue;  // no sides: scores were no numbers
+        at = found;  // both ascend
         const int64_t side = at - to.places[kv_head].begin();
         for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           to.scores[head * to.stride + side] = from.scores[head * from.stride + j];

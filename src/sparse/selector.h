@@ -58,8 +58,8 @@ class CountingSelector : public kv::PageSelector {
   virtual const std::vector<bool>& selects() const = 0;
   /// Null where nothing is locked.
   virtual SelectionLocks* locks() = 0;
-  /// A dense pass over so many tokens that were there has changed their K by that.
-  virtual void add_dense_pass(int64_t n_tokens, double drift) = 0;
+  /// A checkpoint's dense pass has changed the K of so many tokens that were there by that.
+  virtual void add_rewritten(int64_t n_tokens, double drift) = 0;
 };
 
 /// options.check has passed and is_on(); selects: of each layer, as selecting_layers has it. `env`

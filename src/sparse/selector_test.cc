@@ -260,7 +260,7 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
   const int64_t n_refined = kRefinedPerChosen * budget.n_chosen;
   if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
-  if (policy == Policy::kDoubleSparsity || n_refined >= std::min<int64_t>(n, n_labelled)) {
+  if (policy == Policy::kDoubleSparsity || 2 * n_refined > std::min<int64_t>(n, n_labelled)) {
     return scores_of(By::kLabels, let_through);
   }
   const Scores labelled = let_through;

@@ -57,6 +57,9 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
               HasSubstr("lock_duration 8 is not more than checkpoint_interval 16"));
   EXPECT_THAT(error_of("kvstar: {lock_duration: 16, checkpoint_interval: 16}"),
               HasSubstr("lock_duration 16 is not more than checkpoint_interval 16"));
+  const auto longer = parse_sparse_config("kvstar: {checkpoint_interval: 16}", "f");
+  ASSERT_TRUE(longer.is_ok());
+  EXPECT_EQ(longer->lock.duration_tokens, 32);
   EXPECT_THAT(error_of("kvstar: {lock_duration: '8'}"), HasSubstr("without quotes and tags"));
   EXPECT_THAT(error_of("kvstar: {}\n---\nkvstar: {}"), HasSubstr("must hold one map"));
   EXPECT_THAT(error_of("kvstar: {checkpoint_interval: 8"), StartsWith("k.yaml: line 1: no YAML: "));
