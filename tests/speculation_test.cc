@@ -217,6 +217,31 @@ TEST_P(Speculated, ADraftModelChangesNoAnswer) {
   }
 }
 
+TEST_P(Speculated, WhereADraftModelHasNoPageLeftTheAnswerComesWithoutGuesses) {
+  if (GetParam().name != "llama") return;  // nothing else differs
+  const auto plain = open({}),
+             drafting =
+                 open({.kind = spec::DrafterKind::kModel, .most_tokens = 5, .model_path = path_});
+  make_rows_free(*drafting);
+  Engine& small = *drafting->draft_engine();
+  std::vector<kv::OwnedSequence> others;
+  for (const int32_t n_tokens : {200, 1}) {
+    do {
+      others.push_back(small.create_sequence());
+    } while (small.append(others.back(), prompt_of(n_tokens)).is_ok());
+  }
+  const GenerationOptions options{.max_tokens = 30, .ignore_end = true, .n_logprobs = 1};
+  const auto prompt = prompt_of(180);
+  EXPECT_TRUE(answer(*drafting, prompt, options, prompt) ==
+              answer(*plain, prompt, options, prompt));
+  EXPECT_EQ(drafting->draft_counters().drafted, 0);
+  others.clear();
+  EXPECT_TRUE(answer(*drafting, prompt, options, prompt) ==
+              answer(*plain, prompt, options, prompt));
+  EXPECT_GT(drafting->draft_counters().drafted, 0);
+  EXPECT_EQ(small.kv_usage().held(), 0);
+}
+
 TEST_P(Speculated, ItEndsWhereTheContextIsFull) {
   const auto plain = open({}, 256);
   const auto drafting = open({.kind = spec::DrafterKind::kNgram}, 256);
