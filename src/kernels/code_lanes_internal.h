@@ -55,12 +55,18 @@ using I16 = __m512i;
 inline I16 widen_bytes(const uint8_t* p) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+/// The first n, fewer than a register's and a multiple of 8, zeros after them.
+inline I16 widen_first_bytes(const uint8_t* p, int32_t n) {
+  return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8((__mmask32{1} << n) - 1, p));
+}
 inline I16 load_i16(const int16_t* p) { return _mm512_loadu_si512(p); }
 inline I32 zero_i32() { return _mm512_setzero_si512(); }
 /// Lane i: c + a[2i] b[2i] + a[2i + 1] b[2i + 1].
-inline I32 add_products(I16 a, I16 b, I32 c) {
-  return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
-}
+inline I32 add_products(I16 a, I16 b, I32 c) { return _mm512_dpwssd_epi32(c, a, b); }
+/// Of lanes, those below 0.
+using Mask16 = __mmask32;
+inline Mask16 negative(I16 x) { return _mm512_movepi16_mask(x); }
+inline I16 select(Mask16 m, I16 yes, I16 no) { return _mm512_mask_blend_epi16(m, no, yes); }
 
 #elif defined(__AVX2__)
 
@@ -68,12 +74,23 @@ using I16 = __m256i;
 inline I16 widen_bytes(const uint8_t* p) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+inline I16 widen_first_bytes(const uint8_t* p, int32_t) {
+  return _mm256_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
 inline I16 load_i16(const int16_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 inline I32 zero_i32() { return _mm256_setzero_si256(); }
 inline I32 add_products(I16 a, I16 b, I32 c) {
   return _mm256_add_epi32(c, _mm256_madd_epi16(a, b));
+}
+using Mask16 = __m256i;
+inline Mask16 negative(I16 x) { return _mm256_srai_epi16(x, 15); }
+/// In its own words, as GCC 12 compares the intrinsic's mask with 0 each time.
+inline I16 select(Mask16 m, I16 yes, I16 no) {
+  I16 x;
+  asm("vpblendvb %3, %2, %1, %0" : "=x"(x) : "x"(no), "xm"(yes), "x"(m));
+  return x;
 }
 
 #else
@@ -85,6 +102,7 @@ inline I16 widen_bytes(const uint8_t* p) {
   memcpy(&bytes, p, sizeof(bytes));
   return __builtin_convertvector(bytes, I16);
 }
+inline I16 widen_first_bytes(const uint8_t*, int32_t) { return I16{}; }  // 8 are a register
 inline I16 load_i16(const int16_t* p) {
   I16 x;
   memcpy(&x, p, sizeof(x));
@@ -100,6 +118,9 @@ inline I32 add_products(I16 a, I16 b, I32 c) {
   };
   return c + widened(a, false) * widened(b, false) + widened(a, true) * widened(b, true);
 }
+using Mask16 = I16;
+inline Mask16 negative(I16 x) { return x >> 15; }
+inline I16 select(Mask16 m, I16 yes, I16 no) { return (m & yes) | (~m & no); }
 
 #endif
 

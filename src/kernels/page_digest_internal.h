@@ -14,8 +14,7 @@ namespace weft::kernels {
 /// Elements that packed queries are padded to with zeros: whole registers of every set.
 inline constexpr int32_t kQueryElements = 32;
 
-/// A query as the kernels take it. Its product with a digest is the score: of a digest of two
-/// vectors it is max(q, 0) [head_dim], min(q, 0) [head_dim].
+/// A query as the kernels take it.
 struct PackedQuery {
   void* elements;  // [n_heads][stride]: int16_t of kInt8, float of kF16 (the scale multiplied in)
   float* factors;  // [n_heads], of kInt8: score = factor * step * (sum + slack of the layout)
@@ -23,7 +22,7 @@ struct PackedQuery {
 
 /// Elements of a head's packed query.
 static inline int32_t query_stride(const DigestLayout& layout) {
-  return (digest_elements(layout) + kQueryElements - 1) / kQueryElements * kQueryElements;
+  return (layout.head_dim + kQueryElements - 1) / kQueryElements * kQueryElements;
 }
 
 /// A query and its list of pages.
