@@ -441,6 +441,7 @@ CompactionStep Cache::give_back_memory(const CompactionRule& rule) noexcept {
     to_move -= step.moved_pages * page_bytes;
     to_return -= step.returned_pages * page_bytes;
     all.moved_pages += step.moved_pages;
+    moves_ += step.moved_pages;
     all.returned_pages += step.returned_pages;
     all.goes_on |= step.goes_on;
   }

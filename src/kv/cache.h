@@ -185,6 +185,9 @@ class Cache {
   /// Grows whenever committed slots of the sequence go, or get other K: for those who remember what
   /// they saw in them.
   int64_t changes(SequenceId id) const { return tables().changes(id); }
+  /// Grows whenever pages move (give_back_memory()): for those who remember page ids of committed
+  /// slots.
+  int64_t moves() const { return moves_; }
 
   /// Hands on K and V of the sequence's first n_slots committed slots, layer after layer, each as
   /// bytes: K [n_slots][n_kv_heads] vectors of the layer's type, then V. They are valid during the
@@ -271,6 +274,7 @@ class Cache {
   int32_t counted_group_ = 0;
   std::vector<Layer> layers_;
   kernels::KvLayout layout_;             // of every layer
+  int64_t moves_ = 0;                    // of pages
   std::vector<uint8_t> label_channels_;  // DigestFormat's
   std::vector<SequenceId> expendable_;
   int64_t next_id_ = 0;

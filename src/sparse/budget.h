@@ -20,6 +20,7 @@ struct PageBudget {
   int32_t n_fixed() const { return n_pages - n_candidates(); }
   int32_t n_read() const { return n_fixed() + n_chosen; }
   bool reads_all() const { return n_chosen == n_candidates(); }
+  bool operator==(const PageBudget&) const = default;
 };
 
 /// For a row in slot `slot`. Fixed are, as far as the budget goes: the row's own page, from three

@@ -52,6 +52,15 @@ Selection selection_of(std::span<const kernels::PageChoice> choices, int32_t fir
   return selection;
 }
 
+/// Of a lock's pages, which are ascending, those that the row does not read in any case: all or
+/// nearly all. From the ends, as a search by halves would wait for memory at each step: these were
+/// read a token ago.
+std::span<const int32_t> within(std::span<const int32_t> places, int32_t first, int32_t end) {
+  while (!places.empty() && places.front() < first) places = places.subspan(1);
+  while (!places.empty() && places.back() >= end) places = places.first(places.size() - 1);
+  return places;
+}
+
 }  // namespace
 
 BudgetedSelector::BudgetedSelector(const SparseOptions& options, std::vector<bool> selects,
@@ -94,7 +103,7 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   if (choosers_.empty()) return lists_;
   if (!scoring_.empty()) score(context, layer);
   const int64_t begin_ns = env_.monotonic_ns();
-  choose(context, layer);
+  if (!scoring_.empty()) choose(context, layer);
   keep(layer);
   make_lists(layer);
   add_time(begin_ns, counters_.choose_ns);
@@ -183,14 +192,10 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
 }
 
 void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
+  if (!locks_) return;
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
-  chosen_of_.assign(choosers_.size() * n_kv_heads, {});
   for (size_t i = 0; i < scoring_.size(); ++i) {
     const auto own = std::span(choices_).subspan(i * n_kv_heads, n_kv_heads);
-    for (int64_t head = 0; head < n_kv_heads; ++head) {
-      chosen_of_[scoring_[i] * n_kv_heads + head] = own[head].chosen;
-    }
-    if (!locks_) continue;
     Selection selection = selection_of(own, budgets_[scoring_[i]].first);
     const kv::SelectingRow& row = layer.rows[choosers_[scoring_[i]]];
     if (is_alone(row)) {
@@ -201,10 +206,10 @@ void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
       locks_->checkpoint(row.sequence, row.slot, layer.layer, std::move(selection));
     }
   }
-  if (!locks_) return;
+  kept_of_.clear();
   size_t n_alone = 0;
-  for (size_t i = 0; i < choosers_.size(); ++i) {
-    const kv::SelectingRow& row = layer.rows[choosers_[i]];
+  for (const int64_t i : choosers_) {
+    const kv::SelectingRow& row = layer.rows[i];
     const Selection& kept = is_alone(row)
                                 ? alone_[n_alone++]
                                 : locks_->get_selection(row.sequence, row.slot, layer.layer);
@@ -213,9 +218,7 @@ void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
     } else {
       locks_->verified(row.sequence, row.slot, layer.layer, kept);
     }
-    for (int64_t head = 0; head < n_kv_heads; ++head) {
-      chosen_of_[i * n_kv_heads + head] = kept[head];
-    }
+    kept_of_.push_back(&kept);
   }
   counters_.locks = locks_->counters();
 }
@@ -297,58 +300,86 @@ void BudgetedSelector::join_rows(const kernels::Context& context, const kv::Sele
   }
 }
 
-/// Of every KV head the pages that it reads; what they have less than all is taken off the bytes.
 void BudgetedSelector::make_lists(const kv::SelectingLayer& layer) {
-  const kernels::KvLayout& layout = layer.cache.layout();
-  const int64_t n_kv_heads = layout.n_kv_heads;
-  const int64_t page_bytes = layout.page_tokens * kernels::kv_token_bytes(layout) / n_kv_heads;
-  int64_t n_pages = 0;
+  if (made_.size() < choosers_.size()) made_.resize(choosers_.size());
   for (size_t i = 0; i < choosers_.size(); ++i) {
-    n_pages += n_kv_heads * budgets_[i].n_fixed();
-    for (int64_t head = 0; head < n_kv_heads; ++head) {
-      n_pages += std::ssize(chosen_of_[i * n_kv_heads + head]);
+    RowLists& lists = lists_of(layer, i);
+    if (&lists == &made_[i] || !lists.fit(budgets_[i], layer.cache.moves())) {
+      begin_lists(layer, i, lists);
     }
+    finish_lists(layer, i, lists);
+    lists_[choosers_[i]] = lists.heads;
   }
-  pages_.clear();
-  pages_.reserve(n_pages);  // lists refer to it
-  weights_.assign(options_.samples() ? n_pages : 0, 1.0f);
-  heads_.clear();
-  heads_.reserve(choosers_.size() * n_kv_heads);
-  const auto add = [&](std::span<const int32_t> some) {
-    pages_.insert(pages_.end(), some.begin(), some.end());
+}
+
+RowLists& BudgetedSelector::lists_of(const kv::SelectingLayer& layer, size_t chooser) {
+  const int64_t i = choosers_[chooser];
+  const kv::SelectingRow& row = layer.rows[i];
+  const auto shares_with = [&](int64_t other) {
+    return other >= 0 && other < std::ssize(layer.rows) &&
+           layer.rows[other].sequence == row.sequence;
   };
-  for (size_t i = 0; i < choosers_.size(); ++i) {
-    const kv::SelectingRow& row = layer.rows[choosers_[i]];
-    const PageBudget& budget = budgets_[i];
-    const auto table = row.block_table.first(budget.n_pages);
-    const auto of_row = std::ssize(heads_);
-    for (int64_t head = 0; head < n_kv_heads; ++head) {
-      const auto begin = std::ssize(pages_);
-      add(table.first(budget.first));
-      if (options_.samples()) {  // nothing is locked, so all choosers have scored
-        std::ranges::copy(choices_[i * n_kv_heads + head].weights,
-                          weights_.begin() + std::ssize(pages_));
-      }
-      // Of a lock's pages those that this row does not read in any case.
-      const int32_t first = locks_ ? 0 : budget.first;
-      for (const int32_t chosen : chosen_of_[i * n_kv_heads + head]) {
-        const int32_t place = first + chosen;
-        if (place >= budget.first && place < budget.end) pages_.push_back(table[place]);
-      }
-      add(table.subspan(budget.end));
-      const auto n_read = narrow<int32_t>(std::ssize(pages_) - begin);
-      // The row's own page is the last, and as full as it is without a choice.
-      heads_.push_back(
-          {.block_table = pages_.data() + begin,
-           .last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens,
-           .weights = options_.samples() ? weights_.data() + begin : nullptr});
-      counters_.kv_bytes_read -= (budget.n_pages - n_read) * page_bytes;
-      counters_.pages_read += n_read;
+  if (!locks_ || is_alone(row) || shares_with(i - 1) || shares_with(i + 1)) return made_[chooser];
+  return locks_->lists(row.sequence, row.slot, layer.layer);
+}
+
+void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t chooser,
+                                   RowLists& lists) const {
+  const PageBudget& budget = budgets_[chooser];
+  const auto table = layer.rows[choosers_[chooser]].block_table.first(budget.n_pages);
+  const int32_t page_tokens = layer.cache.page_tokens();
+  const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
+  const auto chosen_by = [&](int64_t head) {
+    if (!locks_) return std::span<const int32_t>(choices_[chooser * n_kv_heads + head].chosen);
+    return within((*kept_of_[chooser])[head], budget.first, budget.end);
+  };
+  // Without locks all choosers have scored, and their places are of the candidates.
+  const int32_t* const places = table.data() + (locks_ ? 0 : budget.first);
+  int64_t n_ids = n_kv_heads * budget.n_fixed();
+  for (int64_t head = 0; head < n_kv_heads; ++head) n_ids += std::ssize(chosen_by(head));
+  lists.budget = budget;
+  lists.moves = layer.cache.moves();
+  lists.ids.resize(n_ids);
+  lists.weights.assign(options_.samples() ? n_ids : 0, 1.0f);
+  lists.heads.clear();
+  int32_t* id = lists.ids.data();
+  for (int64_t head = 0; head < n_kv_heads; ++head) {
+    int32_t* const begin = id;
+    const int64_t at = begin - lists.ids.data();
+    id = std::ranges::copy(table.first(budget.first), id).out;
+    if (options_.samples()) {
+      std::ranges::copy(choices_[chooser * n_kv_heads + head].weights,
+                        lists.weights.begin() + at + budget.first);
     }
-    lists_[choosers_[i]] = std::span(heads_).subspan(of_row, n_kv_heads);
-    ++counters_.reads;
-    counters_.pages += n_kv_heads * budget.n_pages;
+    for (const int32_t place : chosen_by(head)) *id++ = places[place];
+    id += budget.n_pages - budget.end;
+    lists.heads.push_back({.block_table = begin,
+                           .last_slot = narrow<int32_t>(id - begin) * page_tokens - 1,
+                           .weights = options_.samples() ? lists.weights.data() + at : nullptr});
   }
+}
+
+/// The row's own page is the last, and as full as it is without a choice. What the heads read less
+/// than all is taken off the bytes.
+void BudgetedSelector::finish_lists(const kv::SelectingLayer& layer, size_t chooser,
+                                    RowLists& lists) {
+  const kv::SelectingRow& row = layer.rows[choosers_[chooser]];
+  const PageBudget& budget = budgets_[chooser];
+  const kernels::KvLayout& layout = layer.cache.layout();
+  const int64_t page_bytes =
+      layout.page_tokens * kernels::kv_token_bytes(layout) / layout.n_kv_heads;
+  const auto fixed = row.block_table.first(budget.n_pages).subspan(budget.end);
+  int32_t* id = lists.ids.data();
+  for (kernels::HeadPages& head : lists.heads) {
+    const int32_t n_read = head.last_slot / layout.page_tokens + 1;
+    id += n_read;
+    std::ranges::copy(fixed, id - fixed.size());
+    head.last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens;
+    counters_.kv_bytes_read -= (budget.n_pages - n_read) * page_bytes;
+    counters_.pages_read += n_read;
+  }
+  ++counters_.reads;
+  counters_.pages += std::ssize(lists.heads) * budget.n_pages;
 }
 
 }  // namespace weft::sparse

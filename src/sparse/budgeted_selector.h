@@ -10,6 +10,7 @@
 #include "sparse/budget.h"
 #include "sparse/page_scorer.h"
 #include "sparse/read_meter.h"
+#include "sparse/row_lists.h"
 #include "sparse/selector.h"
 
 namespace weft::sparse {
@@ -48,6 +49,12 @@ class BudgetedSelector : public CountingSelector {
   /// Sees to it that locks have what was chosen, and that all rows read what locks have.
   void keep(const kv::SelectingLayer& layer);
   void make_lists(const kv::SelectingLayer& layer);
+  /// Where a chooser's lists are, or are to be: beside the lock's selection, for rows after it, or,
+  /// where other rows of the step have the same selection, in made_.
+  RowLists& lists_of(const kv::SelectingLayer& layer, size_t chooser);
+  /// A chooser's, but for the fixed pages at the end, which are left for finish_lists().
+  void begin_lists(const kv::SelectingLayer& layer, size_t chooser, RowLists& lists) const;
+  void finish_lists(const kv::SelectingLayer& layer, size_t chooser, RowLists& lists);
   /// Whether the row's pages are nobody else's: of a draft that shares none with what verifies it.
   bool is_alone(const kv::SelectingRow& row) const {
     return row.use == kv::RowUse::kDraft && !options_.lock.drafts_share;
@@ -83,10 +90,8 @@ class BudgetedSelector : public CountingSelector {
   std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]
   std::vector<kernels::PageScores> row_scores_;
   std::vector<Selection> alone_;                            // of those that share none
-  std::vector<std::span<const int32_t>> chosen_of_;         // [choosers][n_kv_heads]
-  std::vector<int32_t> pages_;                              // [choosers][n_kv_heads][read], ids
-  std::vector<float> weights_;                              // likewise, where they are drawn
-  std::vector<kernels::HeadPages> heads_;                   // [choosers][n_kv_heads]
+  std::vector<const Selection*> kept_of_;                   // [choosers], with locks
+  std::vector<RowLists> made_;                              // [choosers], or more
   std::vector<std::span<const kernels::HeadPages>> lists_;  // [rows]
 };
 

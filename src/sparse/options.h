@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "kernels/page_digest_layout.h"
 #include "kv/cache.h"
-#include "sparse/selection_locks.h"
+#include "sparse/lock_options.h"
 
 namespace weft::sparse {
 

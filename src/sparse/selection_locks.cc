@@ -11,11 +11,17 @@
 namespace weft::sparse {
 namespace {
 
-/// Pages that one of two ascending lists has and the other has not.
-int64_t n_differences(std::span<const int32_t> a, std::span<const int32_t> b) {
-  std::vector<int32_t> differences;
-  std::ranges::set_symmetric_difference(a, b, std::back_inserter(differences));
-  return std::ssize(differences);
+/// Whether there are more than n pages that one of two ascending lists has and the other has not.
+bool differ_by_more(std::span<const int32_t> a, std::span<const int32_t> b, int64_t n) {
+  int64_t n_differences = 0;
+  while (!a.empty() && !b.empty() && n_differences <= n) {
+    const int32_t first = std::min(a.front(), b.front());
+    const bool in_a = a.front() == first, in_b = b.front() == first;
+    n_differences += in_a != in_b ? 1 : 0;
+    a = a.subspan(in_a ? 1 : 0);
+    b = b.subspan(in_b ? 1 : 0);
+  }
+  return n_differences + std::ssize(a) + std::ssize(b) > n;
 }
 
 }  // namespace
@@ -90,18 +96,36 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   if (last == nullptr || (may_end && slot - last->lock_slot >= options_.duration_tokens)) {
     if (own.state != LockState::kUnlocked) advance(own, LockEvent::kEnd, counts);
     advance(own, LockEvent::kChosen, counts);
-    own.kept.push_back({.slot = slot, .lock_slot = slot, .is_dense = is_dense, .selection = {}});
+    own.kept.push_back(
+        {.slot = slot, .lock_slot = slot, .is_dense = is_dense, .selection = {}, .lists = {}});
     return Action::kChoose;
   }
   if (may_end && slot - last->slot >= interval_tokens) {
     advance(own, LockEvent::kDue, counts);
-    own.kept.push_back(
-        {.slot = slot, .lock_slot = last->lock_slot, .is_dense = is_dense, .selection = {}});
+    own.kept.push_back({.slot = slot,
+                        .lock_slot = last->lock_slot,
+                        .is_dense = is_dense,
+                        .selection = {},
+                        .lists = {}});
     return Action::kCompare;
   }
   advance(own, LockEvent::kStep, counts);
   ++counters_.locked_reads;
+  ask_ahead(lock, layer);
   return Action::kRead;
+}
+
+// All layers' weights, K and V have gone through the caches since a layer's lock was read, so that
+// each step from one part of it to the next would wait for memory.
+void SelectionLocks::ask_ahead(const Lock& lock, int32_t layer) {
+  if (layer + 2 < n_layers_) {
+    const auto* next = reinterpret_cast<const char*>(lock.layers[layer + 2].kept.data());
+    for (size_t i = 0; i < sizeof(Kept); i += 64) __builtin_prefetch(next + i);
+  }
+  if (layer + 1 < n_layers_ && !lock.layers[layer + 1].kept.empty()) {
+    const RowLists& lists = lock.layers[layer + 1].kept.front().lists;
+    for (const kernels::HeadPages& head : lists.heads) __builtin_prefetch(&head);
+  }
 }
 
 SelectionLocks::Kept& SelectionLocks::kept_for(kv::SequenceId sequence, int32_t slot,
@@ -117,6 +141,10 @@ const Selection& SelectionLocks::get_selection(kv::SequenceId sequence, int32_t 
   return kept_for(sequence, slot, layer).selection;
 }
 
+RowLists& SelectionLocks::lists(kv::SequenceId sequence, int32_t slot, int32_t layer) {
+  return kept_for(sequence, slot, layer).lists;
+}
+
 void SelectionLocks::lock(kv::SequenceId sequence, int32_t slot, int32_t layer,
                           Selection selection) {
   kept_for(sequence, slot, layer).selection = std::move(selection);
@@ -124,14 +152,14 @@ void SelectionLocks::lock(kv::SequenceId sequence, int32_t slot, int32_t layer,
 
 void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer,
                                 Selection selection) {
-  Selection kept = kept_for(sequence, slot - 1, layer).selection;
+  const Selection& kept = kept_for(sequence, slot - 1, layer).selection;
   WEFT_CHECK(kept.size() == selection.size());
   for (size_t head = 0; head < kept.size(); ++head) {
-    const bool is_kept = n_differences(kept[head], selection[head]) <= options_.update_threshold;
+    const bool is_kept = !differ_by_more(kept[head], selection[head], options_.update_threshold);
     ++(is_kept ? counters_.kept : counters_.updated);
-    if (!is_kept) kept[head] = std::move(selection[head]);
+    if (is_kept) selection[head] = kept[head];
   }
-  kept_for(sequence, slot, layer).selection = std::move(kept);
+  lock(sequence, slot, layer, std::move(selection));
 }
 
 const SelectionLocks::Kept* SelectionLocks::newest_before(const kv::Cache& cache,

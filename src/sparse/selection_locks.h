@@ -9,46 +9,17 @@
 // that was preempted, drafts to verify), and a row that is run again gets what it got.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "base/names.h"
 #include "kv/cache.h"
+#include "sparse/lock_options.h"
+#include "sparse/row_lists.h"
 
 namespace weft::sparse {
-
-/// What happens at a checkpoint.
-enum class Checkpoint {
-  kSelect,  // the newest row chooses by its policy
-  kDense,  // it and the rows since the last one run again over all pages, which makes their K and V
-           // those of dense decoding; what these rows attend to is the choice
-};
-inline constexpr Names kCheckpoints({
-    Named{Checkpoint::kSelect, "select"},
-    Named{Checkpoint::kDense, "dense"},
-});
-
-/// Tokens between dense checkpoints at most: they run in one step.
-inline constexpr int32_t kMostRewritten = 64;
-
-struct LockOptions {
-  int32_t interval_tokens = 0;   // between checkpoints; 0: no locks, every step chooses
-  int32_t duration_tokens = 16;  // so long after it was made a lock is made anew, compared or not
-  int32_t update_threshold = 2;  // more pages than that, added and removed, replace a selection
-  Checkpoint checkpoint = Checkpoint::kSelect;
-  bool drafts_share =
-      true;  // the model's own drafts read what is kept; else they choose themselves
-
-  bool is_on() const { return interval_tokens > 0; }
-};
-/// Where nobody says how long a lock lasts: KVStar's 16, and so long that it is compared once.
-constexpr int32_t usual_duration(int32_t interval_tokens) {
-  return std::max(LockOptions().duration_tokens, 2 * interval_tokens);
-}
 
 enum class LockState {
   kUnlocked,    // nothing is kept
@@ -63,21 +34,6 @@ enum class LockEvent {
 };
 /// None: the event cannot come in that state.
 std::optional<LockState> next_state(LockState state, LockEvent event);
-
-/// Of all sequences since the beginning.
-struct LockCounters {
-  int64_t locks = 0;
-  int64_t unlocks = 0;
-  int64_t checkpoints = 0;
-  // Of the selections that checkpoints compared, one of each layer and KV head:
-  int64_t kept = 0;
-  int64_t updated = 0;
-  int64_t locked_reads = 0;  // rows of a layer that read what was kept, and chose nothing
-  // Of the rows of drafts by the model itself that were verified with pages of their own, a
-  // selection of each layer and KV head, and those that were not the draft's:
-  int64_t compared_drafts = 0;
-  int64_t inconsistencies = 0;
-};
 
 /// Of each KV head the chosen pages, as places in the sequence's block table; ascending.
 using Selection = std::vector<std::vector<int32_t>>;
@@ -111,6 +67,9 @@ class SelectionLocks {
 
   /// What the layer keeps for the row. Valid until the sequence's next action at the layer.
   const Selection& get_selection(kv::SequenceId sequence, int32_t slot, int32_t layer);
+  /// What the last row with that selection read, or nothing: whoever makes lists keeps them here.
+  /// Valid as the selection is.
+  RowLists& lists(kv::SequenceId sequence, int32_t slot, int32_t layer);
   /// Keeps the row's selection, after kChoose.
   void lock(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
   /// Replaces what differs from the row's selection by more than update_threshold, KV head by KV
@@ -159,6 +118,7 @@ class SelectionLocks {
     int32_t lock_slot = 0;  // of the one that made the lock: the same, unless it compared
     bool is_dense = false;  // the row saw all pages
     Selection selection;    // [n_kv_heads]
+    RowLists lists;
   };
   struct Layer {
     LockState state = LockState::kUnlocked;  // after the newest row
@@ -180,6 +140,8 @@ class SelectionLocks {
   /// The newest that is kept for a row at `slot`, in the layer where locks are counted; null: none.
   const Kept* newest_before(const kv::Cache& cache, kv::SequenceId sequence, int32_t slot) const;
   void advance(Layer& layer, LockEvent event, bool counts);
+  /// Brings what the next layers keep into the caches.
+  void ask_ahead(const Lock& lock, int32_t layer);
   /// The newest of what the layer keeps that is no later than the slot.
   Kept& kept_for(kv::SequenceId sequence, int32_t slot, int32_t layer);
   void forget_ended(const kv::Cache& cache);

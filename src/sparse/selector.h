@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "kv/page_selector.h"
 #include "sparse/options.h"
+#include "sparse/selection_locks.h"
 
 namespace weft::sparse {
 

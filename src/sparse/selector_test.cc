@@ -638,6 +638,26 @@ TEST_P(EachLockedPolicy, RowsOfOneStepReadUnderALockWhatTheyWouldInStepsOfTheirO
   EXPECT_EQ(places_in_steps(options, many), places_in_steps(options, ones));
 }
 
+// Lists are kept with the lock, as ids.
+TEST(LockedRows, ReadWhereTheirPagesHaveMovedTo) {
+  SparseOptions options{.policy = Policy::kQuest, .budget_tokens = 8 * kPageTokens};
+  options.lock = {.interval_tokens = 1000, .duration_tokens = 1000};
+  Filled setup(options);
+  const kv::SequenceId low = setup.add(20 * kPageTokens, 6), id = setup.add(40 * kPageTokens, 7);
+  const auto first = places_read(setup, id, 2);
+  setup.cache().free_sequence(low);
+  ASSERT_GT(
+      setup.cache().give_back_memory({.slack_pages = 0, .slack_divisor = 1 << 20}).moved_pages, 0);
+  EXPECT_EQ(places_read(setup, id, 1)[0], first[0]);
+  const int32_t before = setup.cache().layer_table(id, 1)[40];
+  ASSERT_TRUE(setup.cache().fork(id).is_ok());
+  EXPECT_EQ(places_read(setup, id, 1)[0], first[0]);
+  // The page that both would write to.
+  EXPECT_NE(setup.cache().layer_table(id, 1)[40], before);
+  // A page later the newest full one is another.
+  EXPECT_NE(places_read(setup, id, kPageTokens).back(), first[0]);
+}
+
 TEST(LockedRows, AShareThatGrowsReadsNoPageTwice) {
   SparseOptions options{.policy = Policy::kCuboid, .ratio = 0.3};
   options.lock = {.interval_tokens = 1000, .duration_tokens = 1000};
