@@ -19,6 +19,7 @@
 #include <math.h>
 
 #include "kernels/attention_internal.h"
+#include "kernels/kv_codec_runs_internal.h"
 #include "kernels/simd_internal.h"
 
 namespace weft::kernels::WEFT_ISA {
@@ -162,6 +163,14 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   return w;
 }
 
+/// V of a task's first block of keys, for which no block before it has asked: it comes while the
+/// softmax of its scores is gone through.
+void ask_for_values(const KeyBlock& keys) {
+  for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
+    prefetch(v_at(*keys.kv, keys.block_table, slot, keys.kv_head), n * keys.kv->v_bytes);
+  });
+}
+
 /// Blocks end at multiples of kBlockKeys slots, whatever slot the window begins at: a row whose
 /// window covers the context has the bits of one without a window.
 void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split, float* scratch,
@@ -177,13 +186,14 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
   const int64_t end = split_end < n_visible ? split_end : n_visible;
   const int64_t first_key = first_visible(rows, row);
+  const int64_t first = split_begin > first_key ? split_begin : first_key;
   int64_t block_end = 0;
-  for (int64_t begin = split_begin > first_key ? split_begin : first_key; begin < end;
-       begin = block_end) {
+  for (int64_t begin = first; begin < end; begin = block_end) {
     block_end = (begin / kBlockKeys + 1) * kBlockKeys;
     if (block_end > end) block_end = end;
     const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
+    if (begin == first) ask_for_values(keys);
     const float* of_block = weights == nullptr ? nullptr : weights + (begin >> w.page_shift);
     for (int32_t h = 0; h < rows.group; h += kSoftmaxHeads) {
       const int32_t n_heads = rows.group - h < kSoftmaxHeads ? rows.group - h : kSoftmaxHeads;

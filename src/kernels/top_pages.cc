@@ -7,7 +7,10 @@
 
 namespace weft::kernels {
 
-void group_scores(const Context& context, std::span<const PageScores> rows) {
+namespace {
+
+void join_heads(const Context& context, std::span<const PageScores> rows,
+                decltype(TopPagesFns::group) fn) {
   if (rows.empty()) return;
   const int64_t n_kv_heads = rows[0].of_groups.rows;
   for (const PageScores& row : rows) {
@@ -15,13 +18,22 @@ void group_scores(const Context& context, std::span<const PageScores> rows) {
     WEFT_CHECK(row.of_heads.rows > 0 && row.of_heads.rows % n_kv_heads == 0);
     WEFT_CHECK(row.of_heads.columns == row.of_groups.columns);
   }
-  const TopPagesFns& fns = pick_top_pages_fns(context.isa);
   context.pool.run(std::ssize(rows) * n_kv_heads, [&](int64_t task, int) {
     const PageScores& row = rows[task / n_kv_heads];
     const int64_t kv_head = task % n_kv_heads, group = row.of_heads.rows / n_kv_heads;
-    fns.group(row.of_heads.row(kv_head * group).data(), row.of_heads.stride, narrow<int32_t>(group),
-              row.of_heads.columns, row.of_groups.row(kv_head).data());
+    fn(row.of_heads.row(kv_head * group).data(), row.of_heads.stride, narrow<int32_t>(group),
+       row.of_heads.columns, row.of_groups.row(kv_head).data());
   });
+}
+
+}  // namespace
+
+void group_scores(const Context& context, std::span<const PageScores> rows) {
+  join_heads(context, rows, pick_top_pages_fns(context.isa).group);
+}
+
+void sum_shares(const Context& context, std::span<const PageScores> rows) {
+  join_heads(context, rows, pick_top_pages_fns(context.isa).sum_shares);
 }
 
 void top_pages(const Context& context, std::span<const PageChoice> choices) {

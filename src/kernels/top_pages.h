@@ -22,6 +22,11 @@ struct PageScores {
 /// score that is NaN counts as -inf, +inf as the largest float.
 void group_scores(const Context& context, std::span<const PageScores> rows);
 
+/// of_groups = the sum of each KV head's query heads' shares (softmax) of the pages: those with the
+/// largest keep most of what the heads attend to, all heads together. Scores count as above; a
+/// share below what a float holds is 0.
+void sum_shares(const Context& context, std::span<const PageScores> rows);
+
 /// One KV head's of a row.
 struct PageChoice {
   std::span<const float> scores;  // of n pages

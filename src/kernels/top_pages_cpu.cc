@@ -33,34 +33,61 @@ void for_scores(const float* scores, int64_t n_pages, const Fn& fn) {
   if (i < n_pages) fn(counted(load_last(scores, i, n_pages)));
 }
 
-/// out = the log softmax of one head, or where kJoins the larger of it and what is there.
-template <bool kJoins>
-void add_head(const float* scores, int64_t n_pages, float* out) {
+/// A head's softmax over the pages: exp(x - top) / sum.
+struct Softmax {
+  F32 top;
+  float sum;  // 0 where all scores are -inf
+};
+Softmax find_softmax(const float* scores, int64_t n_pages) {
   F32 tops = set1(-INFINITY), sums = set1(0.0f);
   for_scores(scores, n_pages, [&](F32 x) { tops = max(x, tops); });
   // Where all are -inf: their difference from 0 is, too.
   const float largest = reduce_max(tops);
   const F32 top = set1(largest == -INFINITY ? 0.0f : largest);
   for_scores(scores, n_pages, [&](F32 x) { sums = add(sums, exp(sub(x, top))); });
-  const float sum = reduce_add(sums);
-  const F32 log_sum = set1(sum > 0 ? logf(sum) : 0.0f);
-  const auto joined = [&](F32 x, F32 before) {
-    const F32 of_head = sub(sub(counted(x), top), log_sum);
-    return kJoins ? max(of_head, before) : of_head;
-  };
+  return {top, reduce_add(sums)};
+}
+
+/// out = joined(score, out) of each page, a register at a time; what of `out` is not there yet may
+/// be anything.
+template <class Fn>
+void join(const float* scores, int64_t n_pages, float* out, const Fn& joined) {
   int64_t i = 0;
   for (; i + kLanes <= n_pages; i += kLanes) {
-    store(out + i, joined(load(scores + i), load(out + i)));
+    store(out + i, joined(counted(load(scores + i)), load(out + i)));
   }
   if (i == n_pages) return;
   float last[kLanes];
-  store(last, joined(load_last(scores, i, n_pages), load_last(out, i, n_pages)));
+  store(last, joined(counted(load_last(scores, i, n_pages)), load_last(out, i, n_pages)));
   memcpy(out + i, last, (n_pages - i) * sizeof(float));
 }
 
 void group(const float* scores, int64_t stride, int32_t n_heads, int64_t n_pages, float* out) {
-  add_head<false>(scores, n_pages, out);
-  for (int32_t h = 1; h < n_heads; ++h) add_head<true>(scores + h * stride, n_pages, out);
+  for (int32_t h = 0; h < n_heads; ++h) {
+    const float* const of_head = scores + h * stride;
+    const Softmax softmax = find_softmax(of_head, n_pages);
+    const F32 log_sum = set1(softmax.sum > 0 ? logf(softmax.sum) : 0.0f);
+    const auto share = [&](F32 x) { return sub(sub(x, softmax.top), log_sum); };
+    if (h == 0) {
+      join(of_head, n_pages, out, [&](F32 x, F32) { return share(x); });
+    } else {
+      join(of_head, n_pages, out, [&](F32 x, F32 before) { return max(share(x), before); });
+    }
+  }
+}
+
+void sum_shares(const float* scores, int64_t stride, int32_t n_heads, int64_t n_pages, float* out) {
+  for (int32_t h = 0; h < n_heads; ++h) {
+    const float* const of_head = scores + h * stride;
+    const Softmax softmax = find_softmax(of_head, n_pages);
+    const F32 inverse = set1(softmax.sum > 0 ? 1.0f / softmax.sum : 0.0f);
+    const auto share = [&](F32 x) { return mul(exp(sub(x, softmax.top)), inverse); };
+    if (h == 0) {
+      join(of_head, n_pages, out, [&](F32 x, F32) { return share(x); });
+    } else {
+      join(of_head, n_pages, out, [&](F32 x, F32 before) { return add(share(x), before); });
+    }
+  }
 }
 
 // ---- Choosing ----
@@ -173,7 +200,7 @@ void choose(const float* scores, int64_t n_pages, int32_t* keys, int32_t* chosen
 }  // namespace
 
 const TopPagesFns& top_pages_fns() {
-  static constexpr TopPagesFns kFns = {group, choose};
+  static constexpr TopPagesFns kFns = {group, sum_shares, choose};
   return kFns;
 }
 

@@ -19,6 +19,9 @@ struct TopPagesFns {
   /// out [n_pages] = the largest log softmax of the heads; scores [n_heads][stride]. out overlaps
   /// with no score.
   void (*group)(const float* scores, int64_t stride, int32_t n_heads, int64_t n_pages, float* out);
+  /// out [n_pages] = the sum of the heads' shares, likewise.
+  void (*sum_shares)(const float* scores, int64_t stride, int32_t n_heads, int64_t n_pages,
+                     float* out);
   /// chosen [n_chosen], 0 <= n_chosen <= n_pages; keys [padded_keys(n_pages)] is scratch.
   void (*choose)(const float* scores, int64_t n_pages, int32_t* keys, int32_t* chosen,
                  int64_t n_chosen);

@@ -103,11 +103,12 @@ struct Grouped {
   MatrixView<const float> view() const { return {of_heads.data(), n_heads, n_pages, stride}; }
 };
 
-std::vector<float> group(Isa isa, const Grouped& scores, int64_t n_kv_heads, int n_threads = 2) {
+std::vector<float> group(Isa isa, const Grouped& scores, int64_t n_kv_heads, int n_threads = 2,
+                         decltype(group_scores)& joined = group_scores) {
   Guarded<float> of_groups(n_kv_heads * scores.n_pages, kGuard);
   TestPool pool(n_threads);
   const PageScores row = {scores.view(), {of_groups.data(), n_kv_heads, scores.n_pages}};
-  group_scores({.pool = pool, .isa = isa}, {&row, 1});
+  joined({.pool = pool, .isa = isa}, {&row, 1});
   of_groups.check();
   return of_groups.values();
 }
@@ -135,6 +136,39 @@ TEST(GroupScores, AreTheLargestLogSoftmaxOfTheGroup) {
         }
       }
     }
+  }
+}
+
+// A share is an exp over a sum, each as above; the sum of a group's rounds once for each head.
+TEST(SumShares, AreThoseOfTheGroup) {
+  for (const int64_t n_pages : {1, 5, 31, 1000}) {
+    for (const auto& [n_heads, n_kv_heads] : {std::pair{1, 1}, {4, 1}, {9, 3}}) {
+      const int64_t stride = n_pages + 5;
+      Grouped scores = {random_floats(n_heads * stride, 5, 4.0f), n_heads, n_pages, stride};
+      for (int64_t i = 0; i < stride; ++i) scores.of_heads[i] += 100;
+      const auto want = ref::sum_shares(scores.view(), n_kv_heads);
+      for (const Isa isa : machine_isas()) {
+        const auto got = group(isa, scores, n_kv_heads, 1, sum_shares);
+        for (int64_t i = 0; i < std::ssize(want); ++i) {
+          ASSERT_NEAR(got[i], want[i], 2 * tolerance(n_pages, 130) * want[i]) << isa_name(isa);
+        }
+        EXPECT_TRUE(same_bits(group(isa, scores, n_kv_heads, 5, sum_shares), got));
+      }
+    }
+  }
+}
+
+TEST(SumShares, OfWhatIsNoNumberAreNothing) {
+  const Grouped scores = {{1, kNan, 2, -kInfinity, 1.5f,              //
+                           kNan, kNan, -kInfinity, kNan, -kInfinity,  //
+                           kInfinity, 0, 1, kInfinity, -1},
+                          3,
+                          5,
+                          5};
+  const auto want = ref::sum_shares(scores.view(), 1);
+  for (const Isa isa : machine_isas()) {
+    const auto got = group(isa, scores, 1, 2, sum_shares);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-6) << i;
   }
 }
 

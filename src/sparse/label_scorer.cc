@@ -166,7 +166,7 @@ void LabelScorer::join_sides(int64_t group) {
       for (int64_t j = 0; j < std::ssize(from.places[kv_head]); ++j) {
         const auto found = std::find(at, to.places[kv_head].end(), from.places[kv_head][j]);
         if (found == to.places[kv_head].end()) continue;  // no sides: scores were no numbers
-        at = found;  // both ascend
+        at = found;                                       // both ascend
         const int64_t side = at - to.places[kv_head].begin();
         for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           to.scores[head * to.stride + side] = from.scores[head * from.stride + j];
@@ -180,7 +180,8 @@ void LabelScorer::join_sides(int64_t group) {
 
 void LabelScorer::tell(const kernels::Context& context, std::span<const Candidates> rows,
                        const Stage& stage) {
-  kernels::group_scores(context, stage.page_scores);
+  join_ == HeadsJoin::kBySum ? kernels::sum_shares(context, stage.page_scores)
+                             : kernels::group_scores(context, stage.page_scores);
   for (size_t i = 0; i < stage.rows.size(); ++i) {
     for (int64_t head = 0; head < n_kv_heads_; ++head) {
       const std::span<float> to = rows[stage.rows[i]].scores.row(head);

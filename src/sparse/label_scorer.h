@@ -24,15 +24,19 @@ inline constexpr int64_t kRefinedPerChosen = 4;
 /// has as much to say, or of all its attention, with the pages that are read in any case: a head
 /// that finds what it is after in these asks for little.
 enum class SharesOf { kCandidates, kAllPages };
+/// What a page gets of the heads that share a KV head: the largest share that one gives it, or the
+/// sum.
+enum class HeadsJoin { kByMaximum, kBySum };
 
 class LabelScorer : public PageScorer {
  public:
   /// retains: how many pages are chosen is found by their scores; n_chosen is then the most, and no
   /// more than that are scored by labels.
-  LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of)
+  LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of, HeadsJoin join)
       : format_(format),
         retains_(retains),
         shares_of_(shares_of),
+        join_(join),
         coarse_(format, HeadsAgree::kByMaximum) {}
   void prepare(const kernels::Context& context, const kv::SelectingLayer& layer,
                std::span<const Candidates> rows) override {
@@ -85,6 +89,7 @@ class LabelScorer : public PageScorer {
   kv::DigestFormat format_;
   bool retains_;
   SharesOf shares_of_;
+  HeadsJoin join_;
   DigestScorer coarse_;
   int64_t n_kv_heads_ = 0;
   std::vector<int32_t> all_;                      // 0, 1, …

@@ -196,7 +196,12 @@ int32_t SelectionLocks::last_before_checkpoint(const kv::Cache& cache, kv::Seque
 
 void SelectionLocks::begin_dense_pass(const kv::Cache& cache, kv::SequenceId sequence) {
   const auto lock = locks_.find(sequence);
-  if (lock != locks_.end()) lock->second.changes = cache.changes(sequence);
+  if (lock == locks_.end()) return;
+  lock->second.changes = cache.changes(sequence);
+  // What is written may have been shared, and be a copy now.
+  for (Layer& layer : lock->second.layers) {
+    for (Kept& one : layer.kept) one.lists.moves = -1;
+  }
 }
 
 void SelectionLocks::unlock(kv::SequenceId sequence) {

@@ -222,7 +222,7 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
     for (int32_t head = 0; head < kHeads; ++head) {
       std::vector<double> scores;
       const auto q_head = q.subspan(head * kHeadDim, kHeadDim);
-      double all = policy == Policy::kLabelsSample && by != By::kDigest
+      double all = policy != Policy::kDoubleSparsity && by != By::kDigest
                        ? fixed_mass(setup, id, budget, q_head, head / kGroup)
                        : 0;
       for (int32_t i = 0; i < n; ++i) {
@@ -234,7 +234,11 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
       }
       for (int32_t i = 0; i < n; ++i) {
         double& group = out[head / kGroup][i];
-        group = std::isnan(scores[i]) ? NAN : std::max(group, scores[i] - std::log(all));
+        const double share = scores[i] - std::log(all);
+        const bool sums = policy == Policy::kLabels && by != By::kDigest;
+        group = std::isnan(scores[i]) ? NAN
+                : sums                ? std::log(std::exp(group) + std::exp(share))
+                                      : std::max(group, share);
       }
     }
     return out;
@@ -811,7 +815,7 @@ INSTANTIATE_TEST_SUITE_P(All, EachLockedPolicy,
 // sides of all are looked at first; with 51 they would rule out too few.
 TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
   const kv::DigestFormat format = *digest_format({.policy = Policy::kLabels});
-  const LabelScorer scorer(format, false, SharesOf::kCandidates);
+  const LabelScorer scorer(format, false, SharesOf::kCandidates, HeadsJoin::kByMaximum);
   const kernels::KvLayout layout = {DType::kF16, DType::kF16, kHeadDim, kKvHeads, kPageTokens};
   const int64_t digest = kv::page_digest_bytes(format, layout);
   const int64_t side = kv::page_label_bytes(format, layout) / 2;

@@ -34,6 +34,18 @@ std::vector<double> group_scores(MatrixView<const float> of_heads, int64_t n_kv_
   return of_groups;
 }
 
+std::vector<double> sum_shares(MatrixView<const float> of_heads, int64_t n_kv_heads) {
+  const int64_t n_pages = of_heads.columns, group = of_heads.rows / n_kv_heads;
+  std::vector<double> of_groups(n_kv_heads * n_pages, 0.0);
+  for (int64_t head = 0; head < of_heads.rows; ++head) {
+    const MatrixView<const float> own(of_heads.row(head).data(), 1, n_pages);
+    const std::vector<double> logs = group_scores(own, 1);
+    for (int64_t i = 0; i < n_pages; ++i)
+      of_groups[head / group * n_pages + i] += std::exp(logs[i]);
+  }
+  return of_groups;
+}
+
 std::vector<int32_t> top_pages(std::span<const float> scores, int64_t n_chosen) {
   const auto order_of = [&](int32_t i) {
     return std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity() : scores[i];
