@@ -118,7 +118,7 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
 // All layers' weights, K and V have gone through the caches since a layer's lock was read, so that
 // each step from one part of it to the next would wait for memory.
 void SelectionLocks::ask_ahead(const Lock& lock, int32_t layer) {
-  if (layer + 2 < n_layers_) {
+  if (layer + 2 < n_layers_ && !lock.layers[layer + 2].kept.empty()) {
     const auto* next = reinterpret_cast<const char*>(lock.layers[layer + 2].kept.data());
     for (size_t i = 0; i < sizeof(Kept); i += 64) __builtin_prefetch(next + i);
   }
