@@ -351,6 +351,17 @@ TEST_F(Locks, OutliveMovesOfTheirPages) {
   EXPECT_EQ(steps(id, 3), "rr=");
 }
 
+// What it writes may have been shared, and is a copy then.
+TEST_F(Locks, KeepNoListsOverADensePass) {
+  const kv::SequenceId id = add(200);
+  EXPECT_EQ(steps(id, 1), "c");
+  RowLists& lists = locks_->lists(id, cache_->length(id), 1);
+  lists.moves = cache_->moves();
+  EXPECT_TRUE(lists.fit({}, cache_->moves()));
+  locks_->begin_dense_pass(*cache_, id);
+  EXPECT_FALSE(lists.fit({}, cache_->moves()));
+}
+
 TEST_F(Locks, HoldUnderRandomLives) {
   std::mt19937 random(5);
   std::vector<kv::SequenceId> ids;
