@@ -231,8 +231,8 @@ inline int16_t reduce_max_i16(I16 x) {
 }
 inline int32_t reduce_add_i32(I32 x) { return x[0] + x[1] + x[2] + x[3]; }
 inline void store_as_bytes(int8_t* to, I16 x) {
-  typedef int8_t I8 __attribute__((vector_size(8)));
-  const I8 bytes = __builtin_convertvector(x, I8);
+  typedef int8_t HalfI8 __attribute__((vector_size(8)));
+  const HalfI8 bytes = __builtin_convertvector(x, HalfI8);
   memcpy(to, &bytes, sizeof(bytes));
 }
 

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kBlockPages = 32;
 
 int64_t element_bytes(const DigestLayout& layout) {
-  return layout.type == DigestType::kInt8 ? sizeof(int16_t) : sizeof(float);
+  return layout.type == DigestType::kInt8 ? sizeof(int8_t) : sizeof(float);
 }
 
 /// Of a query that is packed, its factors not counted.
@@ -91,7 +91,8 @@ void score_digests(const Context& context, const PagedDigests& digests, int32_t 
                             .pages = query.pages.data(),
                             .n_pages = n_pages,
                             .scores = query.scores,
-                            .stride = query.stride};
+                            .stride = query.stride,
+                            .next_begin = begin + context.pool.size() * kBlockPages};
     fns.score(rows, begin, std::min(n_pages, begin + kBlockPages));
   });
 }

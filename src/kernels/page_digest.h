@@ -39,10 +39,10 @@ struct DigestQuery {
 /// scores[h * stride + i] of page pages[i] = scale * sum over d of max(q_d M_d, q_d m_d), M and m
 /// the digest's two vectors; with kMean scale * q . mean. scale > 0.
 ///
-/// Of int8 digests q is rounded to 15 bits and a sign as a share of the head's largest: sums are
-/// integers, and scores have the same bits on every instruction set. With kMinMax, in int8, a score
-/// is never less than scale * q . k of any of the page's keys (where nothing is subnormal): what
-/// rounding may have taken away is added. In f16 that holds up to the rounding of sums of floats.
+/// Of int8 digests q is rounded to 7 bits and a sign as a share of the head's largest: sums are
+/// integers, and scores have the same bits on every instruction set. With kMinMax a score is never
+/// less than scale * q . k of any of the page's keys by more than rounding takes away: of q half a
+/// 127th of its largest in each dimension, of f16 digests that of sums of floats.
 ///
 /// A score is NaN where the digest or the head's query is not finite. A score depends on its query,
 /// head and page alone.

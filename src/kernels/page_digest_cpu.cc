@@ -4,9 +4,11 @@
 // and twice the products: one core of Zen 3 scored four heads at 9.5 GB/s so, digests in its L2,
 // and scores them at 10.3 GB/s now.)
 //
-// Int8: bytes are widened to 16 bits and multiplied by pairs (vpmaddwd, vpdpwssd), which is exact:
-// |byte| <= 127, |q| <= 32767, so a sum is at most 256 * 127 * 32767 = 2^30. Multiplying bytes by
-// bytes (vpmaddubsw, vpdpbusd) would need q in two bytes, or leave it 7 bits.
+// Int8: a query's magnitudes are rounded to 7 bits, so that bytes are multiplied by bytes
+// (vpdpbusd, vpmaddubsw) and a sum is exact, at most 256 * 127 * 127. In 15 bits, digests widened
+// to 16, one core read digests 0.58 times as fast as memory allows with AVX2, and 0.88 times now;
+// with AVX-512 1.0 and 1.24 times (Cascade Lake; page_digest_bench). Of the ten largest tokens
+// Quest finds 0.805 and 0.924 in place of 0.806 and 0.925 (SmolLM2, 208 and 512 of 4,096 tokens).
 #include <float.h>
 #include <math.h>
 
@@ -181,8 +183,8 @@ void pack(const DigestLayout& layout, const float* q, float scale, int32_t head,
     if (!(largest_of(q, layout.head_dim, 0.0f) < INFINITY)) to[0] = NAN;
     return;
   }
-  packed.factors[head] = scale * whole_numbers(q, layout.head_dim, x);
-  int16_t* const to = static_cast<int16_t*>(packed.elements) + at;
+  packed.factors[head] = scale * whole_numbers(q, layout.head_dim, kLargestCode, x);
+  int8_t* const to = static_cast<int8_t*>(packed.elements) + at;
   for (int32_t d = 0; d < stride; ++d) to[d] = x[d];
 }
 
@@ -209,31 +211,60 @@ inline I32x4 reduce_add4(I32 a, I32 b, I32 c, I32 d) {
 #endif
 }
 
+#if defined(__AVX512F__)
+/// Lane i: the sum of the lanes of x[i / 4][i % 4]. Each step halves how many lanes a sum lies in
+/// and puts two of them where one was.
+inline I32 reduce_add16(const I32 (&x)[4][4]) {
+  I32 s[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const I32 a = x[i / 4][i % 4], b = x[i / 4 + 2][i % 4];
+    s[i] =
+        _mm512_add_epi32(_mm512_mask_blend_epi32(0xff00, a, b), _mm512_shuffle_i64x2(a, b, 0x4e));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const I32 w = _mm512_mask_blend_epi32(0x0f0f, s[i], s[i + 4]);
+    s[i] = _mm512_add_epi32(_mm512_mask_blend_epi32(0xf0f0, s[i], s[i + 4]),
+                            _mm512_shuffle_i64x2(w, w, 0xb1));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castsi512_pd(s[i]), b = _mm512_castsi512_pd(s[i + 2]);
+    s[i] = _mm512_add_epi32(_mm512_mask_blend_epi32(0xcccc, s[i], s[i + 2]),
+                            _mm512_castpd_si512(_mm512_shuffle_pd(a, b, 0x55)));
+  }
+  const I32 w = _mm512_mask_blend_epi32(0x5555, s[0], s[1]);
+  return _mm512_add_epi32(_mm512_mask_blend_epi32(0xaaaa, s[0], s[1]),
+                          _mm512_shuffle_epi32(w, _MM_PERM_CDAB));
+}
+#endif
+
 using FourDigests = const uint8_t* [4];
 
-/// What rounding q to integers can take from a sum, in its units and for each dimension: 127 times
-/// half a unit of q and what its quotient was rounded by (2^-9), 63.8; and what the score's four
-/// roundings can, each 2^-24 of 127 * 32767, 1.0.
-int32_t slack_of(const DigestLayout& layout) {
-  return layout.kind == DigestKind::kMinMax ? 66 * layout.head_dim : 0;
-}
-
 struct Int8Digest {
-  using Query = int16_t;
+  using Query = int8_t;
   using Sum = I32;
-  static constexpr int kElements = 2 * kLanes;
+  static constexpr int kElements = kI8Lanes;
   static constexpr int kElementBytes = 1;
   static const uint8_t* elements(const uint8_t* digest) { return digest + sizeof(float); }
-  static I16 load(const uint8_t* p) { return widen_bytes(p); }
-  static I16 load_first(const uint8_t* p, int32_t n) { return widen_first_bytes(p, n); }
+  static I8 load(const uint8_t* p) { return load_i8(p); }
+  static I8 load_first(const uint8_t* p, int32_t n) { return load_first_i8(p, n); }
+  /// What the query's magnitudes are multiplied with where it is negative.
+  static I8 turned(I8 low) { return negated(low); }
   struct QueryPart {
-    I16 x;
-    Mask16 is_negative;
-    I16 pick(I16 high, I16 low) const { return select(is_negative, low, high); }
+    I8 x;
+    Mask8 is_negative;
+    I8 pick(I8 high, I8 low) const { return select(is_negative, low, high); }
   };
-  static QueryPart load_query(const int16_t* p) { return {load_i16(p), negative(load_i16(p))}; }
+  static QueryPart load_query(const int8_t* p) {
+    const I8 q = load_i8(reinterpret_cast<const uint8_t*>(p));
+    return {magnitudes(q), signs(q)};
+  }
   static I32 zero() { return zero_i32(); }
-  static I32 add_product(I16 x, I16 q, I32 sum) { return add_products(x, q, sum); }
+  static I32 add_product(I8 picked, const QueryPart& part, I32 sum) {
+    return add_byte_products(part.x, picked, sum);
+  }
   /// What a sum is multiplied with, besides the head's factor.
   static F32x4 steps(const FourDigests& digests) {
     float steps[4];
@@ -241,10 +272,33 @@ struct Int8Digest {
     return load4(steps);
   }
   /// The same roundings on every set.
-  static F32x4 scores(const I32 (&sums)[4], int32_t slack, float factor, F32x4 steps) {
-    const I32x4 whole = reduce_add4(sums[0], sums[1], sums[2], sums[3]) + slack;
-    return __builtin_convertvector(whole, F32x4) * factor * steps;
+  template <int kHeads>
+  static void finish(const I32 (&sums)[kHeads][4], const float* factors, F32x4 steps,
+                     F32x4 (&scores)[kHeads]) {
+#if defined(__AVX512F__)
+    if constexpr (kHeads == 4) return finish_all(sums, factors, steps, scores);
+#endif
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const I32x4 whole = reduce_add4(sums[h][0], sums[h][1], sums[h][2], sums[h][3]);
+      scores[h] = __builtin_convertvector(whole, F32x4) * factors[h] * steps;
+    }
   }
+#if defined(__AVX512F__)
+  static void finish_all(const I32 (&sums)[4][4], const float* factors, F32x4 steps,
+                         F32x4 (&scores)[4]) {
+    const __m512i quadrupled = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const I32 whole = reduce_add16(sums);
+    const F32 x =
+        mul(mul(_mm512_cvtepi32_ps(whole),
+                _mm512_permutexvar_ps(quadrupled, _mm512_castps128_ps512(_mm_loadu_ps(factors)))),
+            _mm512_broadcast_f32x4(__m128(steps)));
+    scores[0] = F32x4(_mm512_castps512_ps128(x));
+    scores[1] = F32x4(_mm512_extractf32x4_ps(x, 1));
+    scores[2] = F32x4(_mm512_extractf32x4_ps(x, 2));
+    scores[3] = F32x4(_mm512_extractf32x4_ps(x, 3));
+  }
+#endif
 };
 
 struct F16Digest {
@@ -271,113 +325,162 @@ struct F16Digest {
     return {WEFT_ISA::load(p), greater(load_i32(bits), -1)};
   }
   static F32 zero() { return set1(0.0f); }
-  static F32 add_product(F32 x, F32 q, F32 sum) { return fmadd(x, q, sum); }
+  static F32 turned(F32 low) { return low; }
+  static F32 add_product(F32 picked, const QueryPart& part, F32 sum) {
+    return fmadd(picked, part.x, sum);
+  }
   static F32x4 steps(const FourDigests&) { return F32x4{}; }
-  static F32x4 scores(const F32 (&sums)[4], int32_t, float, F32x4) {
-    float scores[4];
-    WEFT_ISA::reduce_add4(sums[0], sums[1], sums[2], sums[3], scores);
-    return load4(scores);
+  template <int kHeads>
+  static void finish(const F32 (&sums)[kHeads][4], const float*, F32x4, F32x4 (&scores)[kHeads]) {
+    for (int h = 0; h < kHeads; ++h) {
+      float of_head[4];
+      WEFT_ISA::reduce_add4(sums[h][0], sums[h][1], sums[h][2], sums[h][3], of_head);
+      scores[h] = load4(of_head);
+    }
   }
 };
 
-/// Sums of four digests with kHeads heads. q [kHeads][stride].
-template <class Digest, int kVectors, int kHeads>
-[[gnu::always_inline]] inline void multiply(const FourDigests& digests, int32_t head_dim,
-                                            int32_t stride, const typename Digest::Query* q,
-                                            typename Digest::Sum (&sums)[kHeads][4]) {
+/// Four pages' digests of a KV head and the packed queries of some of its heads.
+template <class Digest>
+struct Tile {
+  FourDigests digests;
+  int32_t head_dim;
+  int32_t q_stride;
+  const typename Digest::Query* q;  // [heads][q_stride]
+  const float* factors;             // [heads]
+  float* scores;                    // [heads][stride], of which n_pages are written
+  int64_t stride;
+  int64_t n_pages;
+};
+
+/// Adds the products of a register's elements, from d on.
+template <class Digest, int kVectors, int kHeads, class Load>
+[[gnu::always_inline]] inline void add_products(const Tile<Digest>& tile, int32_t d,
+                                                const Load& load,
+                                                typename Digest::Sum (&sums)[kHeads][4]) {
+  typename Digest::QueryPart part[kHeads];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) part[h] = Digest::load_query(tile.q + h * tile.q_stride + d);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const uint8_t* const elements = Digest::elements(tile.digests[i]) + d * Digest::kElementBytes;
+    const auto high = load(elements);
+    const auto low = Digest::turned(
+        kVectors == 1 ? high : load(elements + tile.head_dim * Digest::kElementBytes));
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      sums[h][i] = Digest::add_product(part[h].pick(high, low), part[h], sums[h][i]);
+    }
+  }
+}
+
+template <class Digest, int kHeads>
+[[gnu::always_inline]] inline void finish_tile(const Tile<Digest>& tile,
+                                               const typename Digest::Sum (&sums)[kHeads][4]) {
+  F32x4 scores[kHeads];
+  Digest::template finish<kHeads>(sums, tile.factors, Digest::steps(tile.digests), scores);
+  float* to = tile.scores;
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h, to += tile.stride) {
+    if (tile.n_pages == 4) {
+      store4(to, scores[h]);
+    } else {
+      memcpy(to, scores + h, tile.n_pages * sizeof(float));
+    }
+  }
+}
+
+// With AVX-512 a function of its own, as within the loops around it GCC 12 moves sums from register
+// to register; with the other sets a tile has one or two heads, and the call costs more than that.
+#if defined(__AVX512F__)
+#define WEFT_TILE_FUNCTION [[gnu::noinline]]
+#else
+#define WEFT_TILE_FUNCTION [[gnu::always_inline]] inline
+#endif
+
+template <class Digest, int kVectors, int kHeads, bool kHasPart>
+WEFT_TILE_FUNCTION void score_tile(const Tile<Digest>& tile) {
+  typename Digest::Sum sums[kHeads][4];
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) sums[h][i] = Digest::zero();
   }
-  const auto add_products = [&](int32_t d, const auto& load) __attribute__((always_inline)) {
-    typename Digest::QueryPart part[kHeads];
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) part[h] = Digest::load_query(q + h * stride + d);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const uint8_t* const elements = Digest::elements(digests[i]);
-      const auto high = load(elements);
-      const auto low = kVectors == 1 ? high : load(elements + head_dim * Digest::kElementBytes);
-#pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) {
-        const auto picked = kVectors == 1 ? high : part[h].pick(high, low);
-        sums[h][i] = Digest::add_product(picked, part[h].x, sums[h][i]);
-      }
-    }
-  };
-  // The part first: after the loop it has GCC 12 keep the sums in memory.
-  const int32_t n_whole = head_dim / Digest::kElements * Digest::kElements;
-  if (n_whole < head_dim) {
-    add_products(n_whole, [=](const uint8_t* p) {
-      return Digest::load_first(p + n_whole * Digest::kElementBytes, head_dim - n_whole);
-    });
+  const int32_t n_whole = tile.head_dim / Digest::kElements * Digest::kElements;
+  if constexpr (kHasPart) {
+    const int32_t n = tile.head_dim - n_whole;
+    add_products<Digest, kVectors>(
+        tile, n_whole, [n](const uint8_t* p) { return Digest::load_first(p, n); }, sums);
   }
-  for (int32_t d = 0; d < n_whole; d += Digest::kElements) {
-    add_products(d, [d](const uint8_t* p) { return Digest::load(p + d * Digest::kElementBytes); });
-  }
+  int32_t d = 0;
+  if (kHasPart && n_whole == 0) return finish_tile<Digest>(tile, sums);
+  do {
+    add_products<Digest, kVectors>(
+        tile, d, [](const uint8_t* p) { return Digest::load(p); }, sums);
+    d += Digest::kElements;
+  } while (d < n_whole);
+  finish_tile<Digest>(tile, sums);
 }
 
 /// Four pages at a time, KV head after KV head, as they lie in memory; what the next four have at
 /// the same place is asked for meanwhile (without that, with four streams of a 1B model's 132 bytes
-/// at a time, it read 5.0 GB/s, not 8.8, on one core of Zen 3). Pages past the last repeat it.
-template <class Digest, int kVectors>
+/// at a time, it read 5.0 GB/s, not 8.8, on one core of Zen 3), at the block's end what the
+/// worker's next one begins with. Pages past the last repeat it.
+template <class Digest, int kVectors, bool kHasPart>
 void score_as(const ScoreRows& rows, int64_t begin, int64_t end) {
   const PagedDigests& digests = rows.digests;
   const DigestLayout& layout = digests.layout;
   const int32_t group = rows.n_heads / layout.n_kv_heads;
-  const int32_t q_stride = query_stride(layout);
-  const int32_t slack = slack_of(layout);
   // Whole ones: what is left over is in the next head's first line, or in the next page's.
   const int32_t n_lines = digests.bytes < 64 ? 1 : digests.bytes / 64;
   const auto* const q = static_cast<const typename Digest::Query*>(rows.query.elements);
   const int64_t last = rows.n_pages - 1;
+  Tile<Digest> tile = {
+      .head_dim = layout.head_dim, .q_stride = query_stride(layout), .stride = rows.stride};
   for (int64_t i = begin; i < end; i += 4) {
     const uint8_t* now[4];
     const uint8_t* next[4];
     for (int j = 0; j < 4; ++j) {
       now[j] = digest_at(digests, rows.pages[i + j < end ? i + j : end - 1], 0);
-      next[j] = digest_at(digests, rows.pages[i + 4 + j < last ? i + 4 + j : last], 0);
+      const int64_t after = i + 4 < end ? i + 4 + j : rows.next_begin + j;
+      next[j] = digest_at(digests, rows.pages[after < last ? after : last], 0);
     }
-    const int64_t n_now = end - i < 4 ? end - i : 4;
+    tile.n_pages = end - i < 4 ? end - i : 4;
     for (int32_t kv_head = 0; kv_head < layout.n_kv_heads; ++kv_head) {
       const int64_t at = int64_t{kv_head} * digests.bytes;
-      const FourDigests four = {now[0] + at, now[1] + at, now[2] + at, now[3] + at};
-      for (const uint8_t* page : next) {
+      for (int j = 0; j < 4; ++j) {
+        tile.digests[j] = now[j] + at;
         for (int32_t line = 0; line < n_lines; ++line) {
-          __builtin_prefetch(page + at + 64 * line, 0, 3);
+          __builtin_prefetch(next[j] + at + 64 * line, 0, 3);
         }
       }
-      const F32x4 steps = Digest::steps(four);
       for_head_batches(group, [&]<int kHeads>(int32_t h) {
         const int32_t head = kv_head * group + h;
-        typename Digest::Sum sums[kHeads][4];
-        multiply<Digest, kVectors>(four, layout.head_dim, q_stride, q + int64_t{head} * q_stride,
-                                   sums);
-#pragma GCC unroll 4
-        for (int b = 0; b < kHeads; ++b) {
-          const F32x4 x = Digest::scores(sums[b], slack, rows.query.factors[head + b], steps);
-          float* const to = rows.scores + (head + b) * rows.stride + i;
-          if (n_now == 4) {
-            store4(to, x);
-          } else {
-            memcpy(to, &x, n_now * sizeof(float));
-          }
-        }
+        tile.q = q + int64_t{head} * tile.q_stride;
+        tile.factors = rows.query.factors + head;
+        tile.scores = rows.scores + head * rows.stride + i;
+        score_tile<Digest, kVectors, kHeads, kHasPart>(tile);
       });
     }
   }
 }
 
-void score(const ScoreRows& rows, int64_t begin, int64_t end) {
+template <class Digest>
+void score_with(const ScoreRows& rows, int64_t begin, int64_t end) {
   const DigestLayout& layout = rows.digests.layout;
-  if (layout.type == DigestType::kInt8) {
-    layout.kind == DigestKind::kMean ? score_as<Int8Digest, 1>(rows, begin, end)
-                                     : score_as<Int8Digest, 2>(rows, begin, end);
+  const bool has_part = layout.head_dim % Digest::kElements != 0;
+  if (layout.kind == DigestKind::kMean) {
+    has_part ? score_as<Digest, 1, true>(rows, begin, end)
+             : score_as<Digest, 1, false>(rows, begin, end);
   } else {
-    layout.kind == DigestKind::kMean ? score_as<F16Digest, 1>(rows, begin, end)
-                                     : score_as<F16Digest, 2>(rows, begin, end);
+    has_part ? score_as<Digest, 2, true>(rows, begin, end)
+             : score_as<Digest, 2, false>(rows, begin, end);
   }
+}
+
+void score(const ScoreRows& rows, int64_t begin, int64_t end) {
+  rows.digests.layout.type == DigestType::kInt8 ? score_with<Int8Digest>(rows, begin, end)
+                                                : score_with<F16Digest>(rows, begin, end);
 }
 
 }  // namespace

@@ -12,12 +12,12 @@
 namespace weft::kernels {
 
 /// Elements that packed queries are padded to with zeros: whole registers of every set.
-inline constexpr int32_t kQueryElements = 32;
+inline constexpr int32_t kQueryElements = 64;
 
 /// A query as the kernels take it.
 struct PackedQuery {
-  void* elements;  // [n_heads][stride]: int16_t of kInt8, float of kF16 (the scale multiplied in)
-  float* factors;  // [n_heads], of kInt8: score = factor * step * (sum + slack of the layout)
+  void* elements;  // [n_heads][stride]: int8_t of kInt8, float of kF16 (the scale multiplied in)
+  float* factors;  // [n_heads], of kInt8: score = factor * step * sum
 };
 
 /// Elements of a head's packed query.
@@ -34,6 +34,7 @@ struct ScoreRows {
   int64_t n_pages;
   float* scores;  // [n_heads][stride]
   int64_t stride;
+  int64_t next_begin;  // of the block that the worker most likely takes next, or any after the last
 };
 
 struct PageDigestFns {

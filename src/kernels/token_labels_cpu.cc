@@ -148,7 +148,7 @@ void pack_channels(const float* q, const uint8_t* channels, float scale, int16_t
                    float& factor) {
   float cut[kLabelChannels], whole[kLabelChannels];
   for (int32_t i = 0; i < kLabelChannels; ++i) cut[i] = q[channels[i]];
-  factor = scale * whole_numbers(cut, kLabelChannels, whole);
+  factor = scale * whole_numbers(cut, kLabelChannels, kLargestQuery, whole);
   for (int32_t i = 0; i < kLabelChannels; ++i) to[i] = static_cast<int16_t>(whole[i]);
 }
 
