@@ -12,18 +12,15 @@
 namespace weft::kernels {
 namespace {
 
-constexpr float kLeastScore = -60.0f;
-constexpr double kCertain = -1;  // in place of a share
+constexpr float kLeastShare = 1e-26f;
+constexpr float kMostShare = 1e6f;  // of any sum of heads' shares: +inf counts as that
+constexpr double kCertain = -1;     // in place of a share
 
-/// shares = of the scores; returns how many are more than 0.
-int64_t find_shares(std::span<const float> scores, std::span<double> shares) {
-  int64_t n = 0;
+/// shares = the scores that may be drawn, 0 for the others.
+void find_shares(std::span<const float> scores, std::span<double> shares) {
   for (size_t i = 0; i < scores.size(); ++i) {
-    const bool counts = scores[i] > kLeastScore;
-    shares[i] = counts ? std::exp(std::min(scores[i], 0.0f)) : 0;
-    n += counts ? 1 : 0;
+    shares[i] = scores[i] > kLeastShare ? std::min(scores[i], kMostShare) : 0;
   }
-  return n;
 }
 
 /// What is left to be drawn when the certain ones are taken.
@@ -51,11 +48,16 @@ Draw take_certain(int64_t n_chosen, std::span<double> shares) {
   return draw;
 }
 
+/// Whether there are more than are to be drawn.
+bool are_enough(std::span<const double> shares, int64_t n) {
+  return std::ranges::count_if(shares, [](double share) { return share > 0; }) > n;
+}
+
 /// After the last point half a step is left, and a share is less than a step: rounding may put two
 /// points into one page's part of the line, of which the second then falls to the next page, but
 /// none past the end.
 void sample(const PageChoice& to, std::span<double> shares) {
-  const Draw draw = take_certain(std::ssize(to.chosen), shares);
+  const Draw draw = take_certain(std::ssize(to.chosen) - to.n_best, shares);
   int64_t n_chosen = 0, n_drawn = 0;
   double end = 0;  // of the line so far
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -76,19 +78,26 @@ void sample(const PageChoice& to, std::span<double> shares) {
 void sample_pages(const Context& context, std::span<const PageChoice> samples) {
   for (const PageChoice& one : samples) {
     WEFT_CHECK(std::ssize(one.chosen) <= std::ssize(one.scores));
-    WEFT_CHECK(one.weights.size() == one.chosen.size());
+    WEFT_CHECK(one.weights.empty() || one.weights.size() == one.chosen.size());
+    WEFT_CHECK(one.n_best >= 0 && one.n_best <= std::ssize(one.chosen));
   }
   const TopPagesFns& fns = pick_top_pages_fns(context.isa);
   context.pool.run(std::ssize(samples), [&](int64_t i, int worker) {
     const PageChoice& one = samples[i];
     const int64_t n_pages = std::ssize(one.scores);
-    auto* const shares = context.workspace->of_worker<double>(worker, Use::kSums, n_pages);
-    if (find_shares(one.scores, {shares, one.scores.size()}) > std::ssize(one.chosen)) {
-      return sample(one, {shares, one.scores.size()});
-    }
     auto* const keys =
         context.workspace->of_worker<int32_t>(worker, Use::kScratch, padded_keys(n_pages));
-    fns.choose(one.scores.data(), n_pages, keys, one.chosen.data(), std::ssize(one.chosen));
+    const auto take_best = [&](int64_t n) {
+      fns.choose(one.scores.data(), n_pages, keys, one.chosen.data(), n);
+    };
+    if (one.weights.empty()) return take_best(std::ssize(one.chosen));
+    const std::span shares(context.workspace->of_worker<double>(worker, Use::kSums, n_pages),
+                           one.scores.size());
+    find_shares(one.scores, shares);
+    take_best(one.n_best);
+    for (const int32_t page : one.chosen.first(one.n_best)) shares[page] = kCertain;
+    if (are_enough(shares, std::ssize(one.chosen) - one.n_best)) return sample(one, shares);
+    take_best(std::ssize(one.chosen));
     std::ranges::fill(one.weights, 1.0f);
   });
 }

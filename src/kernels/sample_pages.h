@@ -12,14 +12,15 @@
 
 namespace weft::kernels {
 
-/// Scores are logs of shares, as group_scores has them. chosen = chosen.size() pages, ascending,
-/// each with a probability in proportion to its share, and weights = what each stands for: the
-/// inverse of its probability (Horvitz and Thompson 1952). A page whose share is that of a drawn
-/// one or more is certain, and stands for itself alone: weight 1. The others are drawn where
-/// equally distant points fall on the line of their shares (systematic sampling, Madow 1949); the
-/// points are where they are and not thrown, so that the same scores give the same pages. A score
-/// that is NaN or too low for a share that counts (e^-60) is never drawn: where the others are
-/// fewer than chosen.size(), the pages are those of top_pages and the weights 1.
+/// Scores are shares, as sum_shares has them. chosen = chosen.size() pages, ascending: the n_best
+/// with the largest shares, and of the others each with a probability in proportion to its share;
+/// weights = what each stands for: the inverse of its probability (Horvitz and Thompson 1952). A
+/// page whose share is that of a drawn one or more is certain, as the best are, and stands for
+/// itself alone: weight 1. The others are drawn where equally distant points fall on the line of
+/// their shares (systematic sampling, Madow 1949); the points are where they are and not thrown, so
+/// that the same scores give the same pages. A share that is NaN or too low to count (1e-26) is
+/// never drawn: where those that may be are too few, the pages are those of top_pages and the
+/// weights 1. A choice without weights is top_pages'.
 void sample_pages(const Context& context, std::span<const PageChoice> samples);
 
 /// What sample_pages takes of the workspace for samples of up to so many pages.

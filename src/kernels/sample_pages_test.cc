@@ -30,24 +30,26 @@ struct Drawn {
   std::vector<float> weights;
 };
 
-Drawn sample(std::span<const float> scores, int64_t n_chosen, Isa isa = machine_isas().front()) {
+Drawn sample(std::span<const float> scores, int64_t n_chosen, Isa isa = machine_isas().front(),
+             int64_t n_best = 0) {
   Guarded<int32_t> chosen(n_chosen, -7);
   Guarded<float> weights(n_chosen, -7.0f);
   TestPool pool(1);
-  const PageChoice one = {scores, {chosen.data(), chosen.size()}, {weights.data(), weights.size()}};
+  const PageChoice one = {
+      scores, {chosen.data(), chosen.size()}, {weights.data(), weights.size()}, n_best};
   sample_pages({.pool = pool, .isa = isa}, {&one, 1});
   chosen.check();
   weights.check();
   return {chosen.values(), weights.values()};
 }
 
-/// Logs of shares that add up to 1: exp of normal numbers, of a wide or a narrow distribution.
-std::vector<float> log_shares(int64_t n, uint32_t seed, float deviation) {
-  std::vector<float> scores = random_floats(n, seed, deviation);
+/// Shares that add up to 1: exp of normal numbers, of a wide or a narrow distribution.
+std::vector<float> any_shares(int64_t n, uint32_t seed, float deviation) {
+  std::vector<float> shares = random_floats(n, seed, deviation);
   double sum = 0;
-  for (const float score : scores) sum += std::exp(score);
-  for (float& score : scores) score -= static_cast<float>(std::log(sum));
-  return scores;
+  for (float& share : shares) sum += share = std::exp(share);
+  for (float& share : shares) share /= static_cast<float>(sum);
+  return shares;
 }
 
 TEST(SamplePages, IsItsTwinsOnEveryIsa) {
@@ -56,13 +58,14 @@ TEST(SamplePages, IsItsTwinsOnEveryIsa) {
     for (const float deviation : {0.0f, 0.5f, 3.0f, 12.0f}) {
       for (const int64_t n_chosen : {int64_t{1}, n / 8, n / 3, n - 1}) {
         for (uint32_t seed = 0; seed < 5; ++seed) {
-          const std::vector<float> scores = log_shares(n, seed, deviation);
-          const ref::Sample want = ref::sample_pages(scores, n_chosen);
-          // exp in float is 1e-7 off, so that the points of a long line may lie elsewhere.
+          const std::vector<float> scores = any_shares(n, seed, deviation);
+          const int64_t n_best = seed * n_chosen / 5;  // 0 to most
+          const ref::Sample want = ref::sample_pages(scores, n_chosen, n_best);
+          // Shares are floats, their sums are not exact: points of a long line may lie elsewhere.
           if (want.least_margin < 1e-4) continue;
           ++n_compared;
           for (const Isa isa : machine_isas()) {
-            const Drawn got = sample(scores, n_chosen, isa);
+            const Drawn got = sample(scores, n_chosen, isa, n_best);
             ASSERT_EQ(got.pages, want.pages) << n_chosen << " of " << n << ", " << deviation;
             for (size_t i = 0; i < got.pages.size(); ++i) {
               ASSERT_NEAR(got.weights[i], want.weights[i], 1e-5 * want.weights[i]) << i;
@@ -79,11 +82,11 @@ TEST(SamplePages, IsItsTwinsOnEveryIsa) {
 TEST(SamplePages, StandForAllSharesTogether) {
   for (const float deviation : {0.5f, 3.0f}) {
     for (const int64_t n_chosen : {1, 10, 29, 200}) {
-      const std::vector<float> scores = log_shares(256, 3, deviation);
+      const std::vector<float> scores = any_shares(256, 3, deviation);
       const Drawn drawn = sample(scores, n_chosen);
       double all = 0, largest_drawn = 0, least_certain = 1;
       for (size_t i = 0; i < drawn.pages.size(); ++i) {
-        const double share = std::exp(scores[drawn.pages[i]]);
+        const double share = scores[drawn.pages[i]];
         all += drawn.weights[i] * share;
         EXPECT_GE(drawn.weights[i], 1.0f);
         (drawn.weights[i] > 1 ? largest_drawn : least_certain) =
@@ -93,6 +96,33 @@ TEST(SamplePages, StandForAllSharesTogether) {
       EXPECT_GT(least_certain, largest_drawn);
     }
   }
+}
+
+// What has little share is read if it is among the best, and what is left is drawn as without it.
+TEST(SamplePages, TheBestStandForThemselvesAndTheDrawnForTheRest) {
+  const std::vector<float> scores = any_shares(256, 3, 0.5f);
+  const std::vector<int32_t> best = ref::top_pages(scores, 12);
+  const Drawn drawn = sample(scores, 30, machine_isas().front(), 12);
+  double all = 0;
+  int n_drawn = 0;
+  for (size_t i = 0; i < drawn.pages.size(); ++i) {
+    all += drawn.weights[i] * scores[drawn.pages[i]];
+    const bool is_best = std::ranges::count(best, drawn.pages[i]) > 0;
+    EXPECT_EQ(is_best, drawn.weights[i] == 1) << drawn.pages[i];
+    n_drawn += is_best ? 0 : 1;
+  }
+  EXPECT_EQ(n_drawn, 18);
+  EXPECT_NEAR(all, 1, 1e-5);
+  EXPECT_EQ(sample(scores, 12, machine_isas().front(), 12).pages, best);
+}
+
+TEST(SamplePages, WithoutWeightsTheBestAreTaken) {
+  const std::vector<float> scores = any_shares(100, 5, 1.0f);
+  std::vector<int32_t> chosen(9);
+  TestPool pool(2);
+  const PageChoice one = {scores, chosen};
+  sample_pages({.pool = pool, .isa = machine_isas().front()}, {&one, 1});
+  EXPECT_EQ(chosen, ref::top_pages(scores, 9));
 }
 
 // In another order on the line other pages are drawn, each about as often as it should be.
@@ -108,7 +138,7 @@ TEST(SamplePages, DrawsAPageAsOftenAsItsShareSays) {
   for (int64_t trial = 0; trial < kOrders; ++trial) {
     std::ranges::shuffle(order, random);
     std::vector<float> scores;
-    for (const int32_t i : order) scores.push_back(static_cast<float>(std::log(shares[i] / all)));
+    for (const int32_t i : order) scores.push_back(static_cast<float>(shares[i] / all));
     for (const int32_t page : sample(scores, kChosen).pages) ++n_drawn[order[page]];
   }
   for (int64_t i = 0; i < kPages; ++i) {
@@ -118,7 +148,7 @@ TEST(SamplePages, DrawsAPageAsOftenAsItsShareSays) {
 }
 
 TEST(SamplePages, OfEqualSharesAreEquallyFarApart) {
-  const std::vector<float> scores(100, std::log(0.01f));
+  const std::vector<float> scores(100, 0.01f);
   const Drawn drawn = sample(scores, 10);
   for (int32_t i = 0; i < 10; ++i) {
     EXPECT_NEAR(drawn.pages[i], 10 * i + 5, 1);
@@ -127,11 +157,11 @@ TEST(SamplePages, OfEqualSharesAreEquallyFarApart) {
 }
 
 TEST(SamplePages, WhereFewHaveAnyShareTheBestAreTaken) {
-  std::vector<float> scores(40, -kInfinity);
-  scores[7] = std::log(0.75f);
-  scores[31] = std::log(0.25f);
+  std::vector<float> scores(40, 0.0f);
+  scores[7] = 0.75f;
+  scores[31] = 0.25f;
   scores[3] = kNan;
-  scores[9] = -70;
+  scores[9] = 1e-30f;
   for (const int64_t n_chosen : {2, 3, 5, 40}) {
     const Drawn drawn = sample(scores, n_chosen);
     EXPECT_EQ(drawn.pages, ref::top_pages(scores, n_chosen));
@@ -143,7 +173,7 @@ TEST(SamplePages, WhereFewHaveAnyShareTheBestAreTaken) {
 
 // What no score should be: each list is as long as asked for, and of pages that are there.
 TEST(SamplePages, OfScoresThatAreNoSharesIsAListAllTheSame) {
-  const float odd[] = {kNan, kInfinity, -kInfinity, 3e38f, -3e38f, 0.0f, -0.0f, -59.9f, 1e-40f};
+  const float odd[] = {kNan, kInfinity, -kInfinity, 3e38f, -3e38f, 0.0f, -0.0f, 2e-26f, 1e-40f};
   for (const int64_t n : {1, 9, 100, 1000}) {
     std::vector<float> scores(n);
     for (int64_t i = 0; i < n; ++i) scores[i] = odd[i * i % 9];
@@ -161,7 +191,7 @@ TEST(SamplePages, OfScoresThatAreNoSharesIsAListAllTheSame) {
 
 TEST(SamplePages, AreEachTheirOwnAtAnyThreadCount) {
   std::vector<std::vector<float>> scores;
-  for (uint32_t i = 0; i < 9; ++i) scores.push_back(log_shares(10 + 100 * i, i, 2.0f));
+  for (uint32_t i = 0; i < 9; ++i) scores.push_back(any_shares(10 + 100 * i, i, 2.0f));
   for (const int n_threads : {1, 2, 5}) {
     std::vector<std::vector<int32_t>> chosen(9);
     std::vector<std::vector<float>> weights(9);

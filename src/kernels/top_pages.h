@@ -31,7 +31,9 @@ void sum_shares(const Context& context, std::span<const PageScores> rows);
 struct PageChoice {
   std::span<const float> scores;  // of n pages
   std::span<int32_t> chosen;      // at most n
-  std::span<float> weights = {};  // [chosen], of a sample (sample_pages.h)
+  // Of a sample (sample_pages.h):
+  std::span<float> weights = {};  // [chosen]
+  int64_t n_best = 0;             // that are not drawn, at most chosen.size()
 };
 
 /// chosen = the indices of the chosen.size() largest scores, ascending. Of equal scores the lower

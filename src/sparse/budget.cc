@@ -31,6 +31,12 @@ PageBudget page_budget(const SparseOptions& options, int32_t slot, int32_t page_
       .n_pages = n_pages, .first = n_read >= kSinkFrom ? 1 : 0, .end = n_pages - 1 - newest};
   budget.n_chosen = n_read - budget.n_fixed();
   budget.n_least = options.retain > 0 ? kLeastRetainedPages - budget.n_fixed() : budget.n_chosen;
+  budget.n_best = budget.n_chosen;
+  if (options.samples()) {
+    const int32_t n_looked_up =
+        options.policy == Policy::kLabels ? n_pages / kLookedUpDivisor - budget.n_fixed() : 0;
+    budget.n_best = std::clamp(n_looked_up, 0, budget.n_chosen);
+  }
   return budget;
 }
 

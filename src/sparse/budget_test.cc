@@ -45,6 +45,26 @@ TEST(PageBudget, KeepsTheRowsPageThenTheSinkThenTheNewest) {
   EXPECT_EQ(of(gsa, 1599).end, 98);  // two last blocks: the row's and the one before it
 }
 
+// Of 100 pages five, what is always read counted, and a sample of the others.
+TEST(PageBudget, LabelsTakeATwentiethByScoresAndDrawTheRest) {
+  struct Case {
+    int32_t budget_tokens, n_chosen, n_best;
+  };
+  for (const Case& c : {Case{64, 1, 1}, Case{80, 2, 2}, Case{96, 3, 2}, Case{512, 29, 2}}) {
+    SparseOptions options{.policy = Policy::kLabels, .budget_tokens = c.budget_tokens};
+    const PageBudget budget = of(options, 1599);
+    EXPECT_EQ(budget.n_chosen, c.n_chosen);
+    EXPECT_EQ(budget.n_best, c.n_best) << c.budget_tokens;
+    EXPECT_EQ(budget.samples(), c.n_best < c.n_chosen);
+    options.lock.interval_tokens = 8;  // what is drawn is drawn for one query
+    EXPECT_EQ(of(options, 1599).n_best, c.n_chosen);
+    EXPECT_FALSE(of(quest(c.budget_tokens), 1599).samples());
+    EXPECT_EQ(of({.policy = Policy::kLabelsSample, .budget_tokens = c.budget_tokens}, 1599).n_best,
+              0);
+  }
+  EXPECT_FALSE(of({.policy = Policy::kLabels, .retain = 0.9}, 1599).samples());
+}
+
 TEST(PageBudget, ARatioIsOfThePagesThereAre) {
   const SparseOptions options{.policy = Policy::kQuest, .ratio = 0.25};
   EXPECT_EQ(of(options, 1599).n_read(), 25);

@@ -165,10 +165,13 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
 
 void BudgetedSelector::choose(const kernels::Context& context, const kv::SelectingLayer& layer) {
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
-  int64_t most = 0;
-  for (const int64_t i : scoring_) most += n_kv_heads * budgets_[i].n_chosen;
+  int64_t most = 0, n_weighed = 0;
+  for (const int64_t i : scoring_) {
+    most += n_kv_heads * budgets_[i].n_chosen;
+    n_weighed += budgets_[i].samples() ? n_kv_heads * budgets_[i].n_chosen : 0;
+  }
   chosen_.resize(most);
-  chosen_weights_.resize(options_.samples() ? most : 0);
+  chosen_weights_.resize(n_weighed);
   choices_.clear();
   std::span<int32_t> rest(chosen_);
   std::span<float> rest_weights(chosen_weights_);
@@ -180,15 +183,16 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
       if (options_.retain > 0) {
         n = std::clamp(retained_count(scores, options_.retain), budget.n_least, n);
       }
-      const int32_t n_weights = options_.samples() ? n : 0;
-      choices_.push_back(
-          {.scores = scores, .chosen = rest.first(n), .weights = rest_weights.first(n_weights)});
+      const int32_t n_weights = budget.samples() ? n : 0;
+      choices_.push_back({.scores = scores,
+                          .chosen = rest.first(n),
+                          .weights = rest_weights.first(n_weights),
+                          .n_best = budget.samples() ? budget.n_best : 0});
       rest = rest.subspan(n);
       rest_weights = rest_weights.subspan(n_weights);
     }
   }
-  options_.samples() ? kernels::sample_pages(context, choices_)
-                     : kernels::top_pages(context, choices_);
+  n_weighed > 0 ? kernels::sample_pages(context, choices_) : kernels::top_pages(context, choices_);
 }
 
 void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
@@ -340,14 +344,14 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
   lists.budget = budget;
   lists.moves = layer.cache.moves();
   lists.ids.resize(n_ids);
-  lists.weights.assign(options_.samples() ? n_ids : 0, 1.0f);
+  lists.weights.assign(budget.samples() ? n_ids : 0, 1.0f);
   lists.heads.clear();
   int32_t* id = lists.ids.data();
   for (int64_t head = 0; head < n_kv_heads; ++head) {
     int32_t* const begin = id;
     const int64_t at = begin - lists.ids.data();
     id = std::ranges::copy(table.first(budget.first), id).out;
-    if (options_.samples()) {
+    if (budget.samples()) {
       std::ranges::copy(choices_[chooser * n_kv_heads + head].weights,
                         lists.weights.begin() + at + budget.first);
     }
@@ -355,7 +359,7 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
     id += budget.n_pages - budget.end;
     lists.heads.push_back({.block_table = begin,
                            .last_slot = narrow<int32_t>(id - begin) * page_tokens - 1,
-                           .weights = options_.samples() ? lists.weights.data() + at : nullptr});
+                           .weights = budget.samples() ? lists.weights.data() + at : nullptr});
   }
 }
 

@@ -59,7 +59,7 @@ Status SparseOptions::check(int32_t page_tokens) const {
         "0 or more, a lock lasts 1 token or more",
         lock.interval_tokens, lock.duration_tokens, lock.update_threshold));
   }
-  if (samples() && (retain != 0 || lock.is_on())) {
+  if (policy == Policy::kLabelsSample && (retain != 0 || lock.is_on())) {
     return invalid_argument(fmt::format(
         "--sparse {}: what a page stands for is drawn for one query and one budget, so there is no "
         "--retain and no lock of it; --sparse labels has both",

@@ -90,14 +90,21 @@ struct SparseOptions {
   std::vector<uint8_t> channels;
 
   bool is_on() const { return policy != Policy::kDense; }
-  /// Whether pages are drawn, each with a weight (kernels/sample_pages.h).
-  bool samples() const { return policy == Policy::kLabelsSample; }
+  /// Whether pages are drawn, each with a weight (kernels/sample_pages.h): of kLabels those past
+  /// kLookedUpDivisor. What is drawn is one query's, and as many as a budget says.
+  bool samples() const {
+    return policy == Policy::kLabelsSample ||
+           (policy == Policy::kLabels && retain == 0 && !lock.is_on());
+  }
   /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;
   /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold
   /// page_tokens.
   Status check(int32_t page_tokens) const;
 };
+
+/// The share of a row's pages that kLabels takes by their scores before it draws: a twentieth.
+inline constexpr int32_t kLookedUpDivisor = 20;
 
 /// What `retain` keeps at least, and at most as a share of the pages.
 inline constexpr int32_t kLeastRetainedPages = 8;

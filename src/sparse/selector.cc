@@ -25,16 +25,14 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
     case Policy::kQuest:
     case Policy::kCuboid:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kByMaximum);
-    case Policy::kLabels: {
+    case Policy::kLabels:
+    case Policy::kLabelsSample: {
       // A share that is to be kept is of the candidates, and by logs.
       const bool retains = options.retain > 0;
       return std::make_unique<LabelScorer>(*digest_format(options), retains,
                                            retains ? SharesOf::kCandidates : SharesOf::kAllPages,
                                            retains ? HeadsJoin::kByMaximum : HeadsJoin::kBySum);
     }
-    case Policy::kLabelsSample:
-      return std::make_unique<LabelScorer>(*digest_format(options), false, SharesOf::kAllPages,
-                                           HeadsJoin::kByMaximum);
     case Policy::kDoubleSparsity:
       return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0,
                                            SharesOf::kCandidates, HeadsJoin::kByMaximum);

@@ -235,7 +235,7 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
       for (int32_t i = 0; i < n; ++i) {
         double& group = out[head / kGroup][i];
         const double share = scores[i] - std::log(all);
-        const bool sums = policy == Policy::kLabels && by != By::kDigest;
+        const bool sums = policy != Policy::kDoubleSparsity && by != By::kDigest;
         group = std::isnan(scores[i]) ? NAN
                 : sums                ? std::log(std::exp(group) + std::exp(share))
                                       : std::max(group, share);
@@ -340,24 +340,31 @@ SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
   return options;
 }
 
-/// Of a row's head: the weights of what it chose make its shares those of all candidates, but for
-/// rounding. Nothing is said where a chosen page's score cannot be told.
+/// Of a row's head: the best are there and count once, and the weights of what it chose make its
+/// shares those of all candidates, but for rounding. Nothing is said where a score cannot be told.
 void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
                    std::span<const int32_t> places, std::span<const double> scores) {
   ASSERT_NE(list.weights, nullptr);
+  if (std::ranges::any_of(scores, [](double score) { return std::isnan(score); })) return;
+  std::vector<double> sorted(scores.begin(), scores.end());
+  std::ranges::sort(sorted, std::greater<>());
+  const double least_best = budget.n_best > 0 ? sorted[budget.n_best - 1] + 2e-2 : INFINITY;
   double all = 0, read = 0;
-  for (const double score : scores) all += std::isnan(score) ? 0 : std::exp(score);
-  for (size_t i = 0; i < places.size(); ++i) {
-    const int32_t candidate = places[i] - budget.first;
-    if (candidate < 0 || candidate >= budget.n_candidates()) {
-      EXPECT_EQ(list.weights[i], 1) << "place " << places[i];
-    } else {
-      if (std::isnan(scores[candidate])) return;
-      read += list.weights[i] * std::exp(scores[candidate]);
-      EXPECT_GE(list.weights[i], 1);
-    }
+  for (int32_t c = 0; c < budget.n_candidates(); ++c) {
+    all += std::exp(scores[c]);
+    const auto at = std::ranges::find(places, budget.first + c);
+    const bool is_read = at != places.end();
+    const float weight = is_read ? list.weights[at - places.begin()] : 0;
+    read += weight * std::exp(scores[c]);
+    EXPECT_TRUE(!is_read || weight >= 1) << c;
+    EXPECT_TRUE(scores[c] < least_best || weight == 1) << c;
   }
   EXPECT_NEAR(read, all, 0.05 * all);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int32_t candidate = places[i] - budget.first;
+    if (candidate >= 0 && candidate < budget.n_candidates()) continue;
+    EXPECT_EQ(list.weights[i], 1) << "place " << places[i];
+  }
 }
 
 /// One read of a sequence's 40 pages by the second layer.
@@ -391,8 +398,9 @@ void point_at_first_page(Filled& setup, kv::SequenceId id, std::vector<float>& q
 
 /// Sequences of these lengths in one step: each KV head reads what its scores say.
 void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths,
-                   Finds finds = Finds::kAnywhere) {
-  Filled setup(options_of(policy), k_type);
+                   Finds finds = Finds::kAnywhere, int32_t budget_tokens = 8 * kPageTokens) {
+  const SparseOptions options = options_of(policy, budget_tokens);
+  Filled setup(options, k_type);
   std::vector<kv::SequenceId> ids;
   std::vector<std::vector<float>> queries;
   std::vector<kv::SelectingRow> rows;
@@ -416,7 +424,7 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
       setup.selector().select(setup.context(), {setup.cache(), 1, kHeads, kScale, 0, rows});
   ASSERT_EQ(lists.size(), rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const PageBudget budget = page_budget(options_of(policy), lengths[i], kPageTokens);
+    const PageBudget budget = page_budget(options, lengths[i], kPageTokens);
     const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i]);
     ASSERT_EQ(lists[i].size(), kKvHeads);
     for (int32_t head = 0; head < kKvHeads; ++head) {
@@ -434,7 +442,7 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
       EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
       EXPECT_EQ(places.front(), 0);
       EXPECT_EQ(places.back(), budget.n_pages - 1);
-      if (policy == Policy::kLabelsSample) {
+      if (budget.samples()) {
         expect_sample(list, budget, places, scores[head]);
         continue;
       }
@@ -454,6 +462,18 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
 TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
   for (const DType k_type : {DType::kF16, DType::kQ8_0, DType::kF32}) {
     expect_chosen(GetParam(), k_type, {700, 16 * 40, 333});
+  }
+}
+
+// A twentieth of the pages by their scores, what is always read counted, and a sample of the rest.
+TEST(Labels, TheBestAreReadAndASampleOfTheRest) {
+  const SparseOptions options = options_of(Policy::kLabels, 20 * kPageTokens);
+  EXPECT_EQ(page_budget(options, 16 * 150 + 3, kPageTokens).n_best, 151 / 20 - 3);
+  EXPECT_EQ(page_budget(options, 16 * 400, kPageTokens).n_best, 17);  // all that are chosen
+  EXPECT_FALSE(page_budget(options, 16 * 400, kPageTokens).samples());
+  for (const DType k_type : {DType::kF16, DType::kF32}) {
+    expect_chosen(Policy::kLabels, k_type, {16 * 150 + 3, 16 * 99, 16 * 400}, Finds::kAnywhere,
+                  20 * kPageTokens);
   }
 }
 
@@ -575,7 +595,10 @@ std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, 
 TEST_P(EachLockedPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
   SparseOptions locked = options_of(GetParam());
   locked.lock = {.interval_tokens = 3, .duration_tokens = 1000, .update_threshold = 0};
-  Filled free_setup(options_of(GetParam())), setup(locked);
+  SparseOptions free = options_of(GetParam());
+  // Without any lock it draws; one of a step is what it chooses in the step.
+  if (GetParam() == Policy::kLabels) free.lock = {.interval_tokens = 1, .update_threshold = 0};
+  Filled free_setup(free), setup(locked);
   const kv::SequenceId free_id = free_setup.add(16 * 40, 7), id = setup.add(16 * 40, 7);
   const auto free_steps = places_read(free_setup, free_id, 10);
   const auto steps = places_read(setup, id, 10);

@@ -61,23 +61,25 @@ std::vector<int32_t> top_pages(std::span<const float> scores, int64_t n_chosen) 
 // The largest first, each certain if it is as large as what those after it and itself have on
 // average of what is left to be chosen; then for each point the page whose part of the line it is
 // in.
-Sample sample_pages(std::span<const float> scores, int64_t n_chosen) {
+Sample sample_pages(std::span<const float> scores, int64_t n_chosen, int64_t n_best) {
   std::vector<double> shares;
-  for (const float score : scores) {
-    shares.push_back(score > -60 ? std::exp(std::min(double{score}, 0.0)) : 0);
-  }
+  for (const float score : scores) shares.push_back(score > 1e-26 ? std::min(score, 1e6f) : 0);
   Sample sample{.pages = top_pages(scores, n_chosen),
                 .weights = std::vector<double>(n_chosen, 1.0),
                 .least_margin = kInfinity};
+  std::vector<std::pair<int32_t, double>> chosen;  // with weights
+  for (const int32_t page : top_pages(scores, n_best)) {
+    chosen.emplace_back(page, 1.0);
+    shares[page] = 0;
+  }
   const auto n_drawable = std::ranges::count_if(shares, [](double share) { return share > 0; });
-  if (n_drawable <= n_chosen) return sample;
+  if (n_drawable <= n_chosen - n_best) return sample;
   std::vector<int32_t> sorted(scores.size());
   std::iota(sorted.begin(), sorted.end(), 0);
   std::ranges::stable_sort(sorted, std::ranges::greater{}, [&](int32_t i) { return shares[i]; });
-  std::vector<std::pair<int32_t, double>> chosen;  // with weights
-  int64_t n_left = n_chosen;
+  int64_t n_left = n_chosen - n_best;
   for (; n_left > 0; --n_left) {
-    const int32_t page = sorted[n_chosen - n_left];
+    const int32_t page = sorted[n_chosen - n_best - n_left];
     const double left = std::accumulate(shares.begin(), shares.end(), 0.0);
     sample.step = left / static_cast<double>(n_left);
     const double above = shares[page] / sample.step - 1;

@@ -20,6 +20,6 @@ struct Sample {
   double step = 0;          // 0: all are certain
   double least_margin = 0;  // by what a decision was taken, of a step: rounding may turn it
 };
-Sample sample_pages(std::span<const float> scores, int64_t n_chosen);
+Sample sample_pages(std::span<const float> scores, int64_t n_chosen, int64_t n_best = 0);
 
 }  // namespace weft::kernels::ref
