@@ -34,8 +34,8 @@ PageBudget page_budget(const SparseOptions& options, int32_t slot, int32_t page_
   budget.n_best = budget.n_chosen;
   if (options.samples()) {
     const int32_t n_looked_up =
-        options.policy == Policy::kLabels ? n_pages / kLookedUpDivisor - budget.n_fixed() : 0;
-    budget.n_best = std::clamp(n_looked_up, 0, budget.n_chosen);
+        options.policy == Policy::kLabels ? (n_pages - 1) / kLookedUpDivisor + 1 : 0;
+    budget.n_best = std::clamp(n_looked_up - budget.n_fixed(), 0, budget.n_chosen);
   }
   return budget;
 }

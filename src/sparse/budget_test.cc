@@ -63,6 +63,8 @@ TEST(PageBudget, LabelsTakeATwentiethByScoresAndDrawTheRest) {
               0);
   }
   EXPECT_FALSE(of({.policy = Policy::kLabels, .retain = 0.9}, 1599).samples());
+  const SparseOptions thirteen{.policy = Policy::kLabels, .budget_tokens = 208};
+  EXPECT_FALSE(of(thirteen, 4099).samples());  // of 257 pages, rounded up
 }
 
 TEST(PageBudget, ARatioIsOfThePagesThereAre) {

@@ -103,7 +103,8 @@ struct SparseOptions {
   Status check(int32_t page_tokens) const;
 };
 
-/// The share of a row's pages that kLabels takes by their scores before it draws: a twentieth.
+/// The share of a row's pages that kLabels takes by their scores before it draws: a twentieth,
+/// rounded up.
 inline constexpr int32_t kLookedUpDivisor = 20;
 
 /// What `retain` keeps at least, and at most as a share of the pages.
