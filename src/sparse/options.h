@@ -36,8 +36,10 @@ inline constexpr Names kPolicies({
     Named{Policy::kQuest, "quest",
           "those whose K may lie nearest to the query, by least and greatest (Quest)"},
     Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
-    Named{Policy::kLabels, "labels",
-          "those with the keys nearest to the query, by two bits a dimension of each key"},
+    Named{
+        Policy::kLabels, "labels",
+        "those with the keys nearest to the query, by two bits a dimension of each key, and past a "
+        "twentieth of all pages a sample"},
     Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "the same by 16 dimensions of each key (Double Sparsity)"},
