@@ -333,6 +333,7 @@ TEST_F(EvalSparse, JsonHasARowForEachSetting) {
     EXPECT_EQ(row["task"], "passkey");
     EXPECT_TRUE(row["depth"].is_null());
     EXPECT_TRUE(row["perplexity"].is_null());
+    EXPECT_TRUE(row["kl"].is_null());
     EXPECT_GE(row["accuracy"], 0);
     EXPECT_EQ(row["mass_kept"].is_null(), row["policy"] == "dense");
   }

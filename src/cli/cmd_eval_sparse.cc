@@ -192,6 +192,7 @@ Json row_json(const eval::SparseRow& r) {
           {"trials", r.trials},
           {"accuracy", or_null(r.accuracy)},
           {"perplexity", or_null(r.perplexity)},
+          {"kl", or_null(r.kl)},
           {"f1", or_null(r.f1)},
           {"rouge_l", or_null(r.rouge_l)},
           {"mass_kept", or_null(r.mass_kept)},
@@ -209,6 +210,7 @@ Json row_json(const eval::SparseRow& r) {
 
 /// The measure that the task has.
 std::string result_text(const eval::SparseRow& r) {
+  if (r.perplexity && r.kl) return fmt::format("ppl {:.3f} kl {:.4f}", *r.perplexity, *r.kl);
   if (r.perplexity) return fmt::format("perplexity {:.3f}", *r.perplexity);
   if (r.rouge_l) return fmt::format("Rouge-L {:.3f}", *r.rouge_l);
   if (r.f1) return fmt::format("F1 {:.3f}", *r.f1);
@@ -225,7 +227,7 @@ std::string policy_text(const eval::SparseRow& r) {
 
 void print_rows(const std::vector<eval::SparseRow>& rows) {
   fmt::print("the text is prefilled densely, the question comes token by token\n");
-  fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
+  fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<20} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
              "length", "depth", "result", "mass", "top 10", "bytes", "tokens/s");
   const auto share = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.3f}", *x) : std::string("-");
@@ -234,7 +236,7 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   for (const eval::SparseRow& r : rows) {
     if (r.weights != weights) fmt::print("{}\n", r.weights);
     weights = r.weights;
-    fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<18} {:>6} {:>7} {:>6} {:>9.1f}\n", policy_text(r),
+    fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<20} {:>6} {:>7} {:>6} {:>9.1f}\n", policy_text(r),
                r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
                r.depth ? fmt::format("{:.2f}", *r.depth) : "all", result_text(r),
                share(r.mass_kept), share(r.top10_recall), share(r.bytes_read_share),

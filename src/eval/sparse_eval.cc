@@ -27,7 +27,9 @@ struct Tally {
   double correct = 0, f1 = 0, rouge_l = 0;
   double loss = 0;  // nats
   int64_t scored = 0;
-  int64_t decoded = 0;  // rows
+  double kl = 0;            // nats
+  int64_t kl_compared = 0;  // rows
+  int64_t decoded = 0;      // rows
   double decode_ns = 0;
   double attend_ns = 0;
   sparse::SparseCounters counters;
@@ -125,6 +127,7 @@ class Run {
     }
     WEFT_RETURN_IF_ERROR(engine_.use_sparse({}));
     WEFT_ASSIGN_OR_RETURN(const auto text, prefill(one));
+    dense_logits_.clear();
     std::vector<Tally> of_settings;  // they count when all are there
     for (size_t setting = 0; setting < options_.settings.size(); ++setting) {
       sparse::SparseOptions options = options_.settings[setting];
@@ -184,10 +187,10 @@ class Run {
     return Status::ok();
   }
 
-  /// Teacher forcing: each token from the logits of the row before it.
+  /// Teacher forcing: each token from the logits of the row before it, which are compared with
+  /// dense decoding's if that was the first setting.
   Status score(const kv::OwnedSequence& sequence, std::span<const int32_t> tokens,
                std::vector<float> logits, Tally& tally) {
-    const int64_t begin_ns = engine_.env().monotonic_ns();
     std::vector<float> logprobs(engine_.model().config().vocab_size);
     for (size_t i = 0; i < tokens.size(); ++i) {
       // The first is prefill's to predict: the same for every setting.
@@ -195,13 +198,23 @@ class Run {
         kernels::log_softmax(logits, logprobs);
         tally.loss -= logprobs[tokens[i]];
         ++tally.scored;
+        compare(i - 1, logits, tally);
       }
+      const int64_t begin_ns = engine_.env().monotonic_ns();
       WEFT_ASSIGN_OR_RETURN(logits,
                             append(sequence, tokens.subspan(i, 1), model::RowKind::kDecode));
+      tally.decode_ns += engine_.env().monotonic_ns() - begin_ns;
     }
-    tally.decode_ns = engine_.env().monotonic_ns() - begin_ns;
     tally.decoded = std::ssize(tokens);
     return Status::ok();
+  }
+
+  void compare(size_t row, const std::vector<float>& logits, Tally& tally) {
+    const bool is_dense = engine_.selector() == nullptr;
+    if (is_dense && row == dense_logits_.size()) dense_logits_.push_back(logits);
+    if (is_dense || row >= dense_logits_.size()) return;
+    tally.kl += kl_divergence(dense_logits_[row], logits);
+    ++tally.kl_compared;
   }
 
   static void add(Tally& all, const Tally& one) {
@@ -211,6 +224,8 @@ class Run {
     all.rouge_l += one.rouge_l;
     all.loss += one.loss;
     all.scored += one.scored;
+    all.kl += one.kl;
+    all.kl_compared += one.kl_compared;
     all.decoded += one.decoded;
     all.decode_ns += one.decode_ns;
     all.attend_ns += one.attend_ns;
@@ -251,6 +266,7 @@ class Run {
                   .trials = tally.trials};
     if (setting.budget_tokens > 0) row.budget_tokens = setting.budget_tokens;
     if (task == SparseTask::kPerplexity) row.perplexity = std::exp(tally.loss / tally.scored);
+    if (tally.kl_compared > 0) row.kl = tally.kl / tally.kl_compared;
     if (task != SparseTask::kPerplexity && task != SparseTask::kSummary) {
       row.accuracy = tally.correct / n;
     }
@@ -290,6 +306,7 @@ class Run {
   FunctionRef<bool(int64_t, int64_t)> progress_;
   kv::OwnedSequence base_;
   std::vector<int32_t> base_tokens_;
+  std::vector<std::vector<float>> dense_logits_;  // of a text's scored rows, if they were first
   int64_t n_done_ = 0;
   int64_t n_total_ = 0;
   int64_t n_left_ = 0;  // texts

@@ -91,8 +91,12 @@ TEST_F(SparseEval, ABudgetThatCoversTheTextGivesDensesFigures) {
     EXPECT_EQ(rows[1].budget_tokens, 64);
     EXPECT_EQ(rows[0].accuracy.has_value(), task != SparseTask::kPerplexity);
     EXPECT_EQ(rows[0].perplexity.has_value(), task == SparseTask::kPerplexity);
+    EXPECT_EQ(rows[1].kl.has_value(), task == SparseTask::kPerplexity);
+    EXPECT_EQ(rows[0].kl, std::nullopt);
     if (task == SparseTask::kPerplexity) {
       EXPECT_NE(rows[1].perplexity, rows[0].perplexity);
+      EXPECT_GT(rows[1].kl, 0);
+      EXPECT_EQ(rows[2].kl, 0);
     }
     for (const SparseRow& row : rows) EXPECT_GT(*row.tokens_per_s, 0);
   }

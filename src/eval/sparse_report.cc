@@ -83,6 +83,7 @@ std::string budget_text(const SparseRow& row) {
 /// The columns of numbers in which one of the rows has a value.
 std::vector<Metric> columns_of(const Rows& rows) {
   constexpr Metric kMore[] = {
+      {"KL from dense", "nats", &SparseRow::kl, NumberFormat::kThreeDigits},
       kMassKept,
       {"Top-10 recall", "%", &SparseRow::top10_recall, NumberFormat::kPercent},
       {"K and V read", "%", &SparseRow::bytes_read_share, NumberFormat::kPercent},

@@ -13,6 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::Not;
 
 SparseRow row_of(std::string task, std::string policy, std::optional<int32_t> budget_tokens,
@@ -51,6 +52,7 @@ std::vector<SparseRow> many_rows() {
           }
           if (task == std::string("perplexity")) {
             row.perplexity = 10 + 100.0 / budget;
+            if (!is_dense) row.kl = 1.0 / budget;
           } else if (task == std::string("answers")) {
             row.f1 = 0.5;
             row.rouge_l = 0.25;
@@ -171,6 +173,7 @@ TEST(SparseReport, NumbersThatAreMissingLeaveNoColumn) {
   EXPECT_THAT(columns("Task: answers"),
               ElementsAre("Length (tokens)", "Policy", "Budget (tokens)", "Trials", "F1", "ROUGE-L",
                           "Attention kept (%)", "Speed (tokens/s)", "Score (ms)", "Other (ms)"));
+  EXPECT_THAT(columns("Task: perplexity"), IsSupersetOf({"Perplexity", "KL from dense (nats)"}));
   const SparseRow bare[] = {row_of("t", "dense", std::nullopt)};
   EXPECT_THAT(cells(section(sparse_report_html({}, bare), "All numbers"), "th"),
               ElementsAre("Length (tokens)", "Policy"));

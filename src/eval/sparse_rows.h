@@ -23,6 +23,7 @@ struct SparseRow {
   int64_t trials = 0;
   std::optional<double> accuracy;  // 0 to 1
   std::optional<double> perplexity;
+  std::optional<double> kl;  // nats a token from what dense decoding predicts
   std::optional<double> f1;
   std::optional<double> rouge_l;
   std::optional<double> mass_kept;         // share of the attention

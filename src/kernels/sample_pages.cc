@@ -65,6 +65,10 @@ Draw take_certain(int64_t n_drawn, std::span<Drawable> pages) {
   return draw;
 }
 
+float weight_of(double stands_for) {
+  return static_cast<float>(1 + kRestCounted * (stands_for - 1));
+}
+
 /// After the last point half a step is left, and a share is less than a step: rounding may put two
 /// points into one page's part of the line, of which the second then falls to the next page, but
 /// none past the end.
@@ -79,7 +83,7 @@ void sample(const PageChoice& to, std::span<Drawable> pages) {
         !is_certain && n_drawn < draw.n && end > (static_cast<double>(n_drawn) + 0.5) * draw.step;
     if (!is_certain && !is_drawn) continue;
     n_drawn += is_drawn ? 1 : 0;
-    to.weights[n_chosen] = is_drawn ? static_cast<float>(draw.step / one.share) : 1.0f;
+    to.weights[n_chosen] = is_drawn ? weight_of(draw.step / one.share) : 1.0f;
     to.chosen[n_chosen++] = one.page;
   }
   WEFT_CHECK(n_chosen == std::ssize(to.chosen));

@@ -43,6 +43,9 @@ Drawn sample(std::span<const float> scores, int64_t n_chosen, Isa isa = machine_
   return {chosen.values(), weights.values()};
 }
 
+/// The pages that a drawn one stands for, by its weight.
+double stands_for(float weight) { return 1 + (weight - 1) / kRestCounted; }
+
 /// Shares that add up to 1: exp of normal numbers, of a wide or a narrow distribution.
 std::vector<float> any_shares(int64_t n, uint32_t seed, float deviation) {
   std::vector<float> shares = random_floats(n, seed, deviation);
@@ -87,7 +90,7 @@ TEST(SamplePages, StandForAllSharesTogether) {
       double all = 0, largest_drawn = 0, least_certain = 1;
       for (size_t i = 0; i < drawn.pages.size(); ++i) {
         const double share = scores[drawn.pages[i]];
-        all += drawn.weights[i] * share;
+        all += stands_for(drawn.weights[i]) * share;
         EXPECT_GE(drawn.weights[i], 1.0f);
         (drawn.weights[i] > 1 ? largest_drawn : least_certain) =
             drawn.weights[i] > 1 ? std::max(largest_drawn, share) : std::min(least_certain, share);
@@ -106,7 +109,7 @@ TEST(SamplePages, TheBestStandForThemselvesAndTheDrawnForTheRest) {
   double all = 0;
   int n_drawn = 0;
   for (size_t i = 0; i < drawn.pages.size(); ++i) {
-    all += drawn.weights[i] * scores[drawn.pages[i]];
+    all += stands_for(drawn.weights[i]) * scores[drawn.pages[i]];
     const bool is_best = std::ranges::count(best, drawn.pages[i]) > 0;
     EXPECT_EQ(is_best, drawn.weights[i] == 1) << drawn.pages[i];
     n_drawn += is_best ? 0 : 1;
@@ -152,7 +155,7 @@ TEST(SamplePages, OfEqualSharesAreEquallyFarApart) {
   const Drawn drawn = sample(scores, 10);
   for (int32_t i = 0; i < 10; ++i) {
     EXPECT_NEAR(drawn.pages[i], 10 * i + 5, 1);
-    EXPECT_NEAR(drawn.weights[i], 10, 1e-4);
+    EXPECT_NEAR(drawn.weights[i], 1 + 9 * kRestCounted, 1e-4);
   }
 }
 

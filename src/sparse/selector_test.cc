@@ -17,6 +17,7 @@
 #include "kernels/kv_codec.h"
 #include "kernels/ref/page_digest.h"
 #include "kernels/ref/token_labels.h"
+#include "kernels/sample_pages.h"
 #include "sparse/budget.h"
 #include "sparse/label_scorer.h"
 #include "support/test_pool.h"
@@ -340,8 +341,8 @@ SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
   return options;
 }
 
-/// Of a row's head: the best are there and count once, and the weights of what it chose make its
-/// shares those of all candidates, but for rounding. Nothing is said where a score cannot be told.
+/// Of a row's head: the best are there and count once, and what it chose stands for the shares of
+/// all candidates, but for rounding. Nothing is said where a score cannot be told.
 void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
                    std::span<const int32_t> places, std::span<const double> scores) {
   ASSERT_NE(list.weights, nullptr);
@@ -355,7 +356,8 @@ void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
     const auto at = std::ranges::find(places, budget.first + c);
     const bool is_read = at != places.end();
     const float weight = is_read ? list.weights[at - places.begin()] : 0;
-    read += weight * std::exp(scores[c]);
+    const double stands_for = is_read ? 1 + (weight - 1) / kernels::kRestCounted : 0;
+    read += stands_for * std::exp(scores[c]);
     EXPECT_TRUE(!is_read || weight >= 1) << c;
     EXPECT_TRUE(scores[c] < least_best || weight == 1) << c;
   }

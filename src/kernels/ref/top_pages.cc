@@ -95,7 +95,7 @@ Sample sample_pages(std::span<const float> scores, int64_t n_chosen, int64_t n_b
     while ((end += shares[page]) <= point) ++page;
     const double within = std::min(end - point, point - (end - shares[page]));
     sample.least_margin = std::min(sample.least_margin, within / sample.step);
-    chosen.emplace_back(page, sample.step / shares[page]);
+    chosen.emplace_back(page, 1 + kRestCounted * (sample.step / shares[page] - 1));
   }
   if (n_left == 0) sample.step = 0;
   std::ranges::sort(chosen);
