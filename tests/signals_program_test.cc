@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "gguf/random_model.h"
 #include "support/terminal.h"
@@ -88,6 +90,23 @@ TEST_F(Signals, GenerateStops) {
                "", "interrupted: the text ends here");
 }
 
+// As `timeout` does, which signals the program and then its group.
+TEST_F(Signals, TwoInTheSameMomentAreOne) {
+  for (const Asked& first : kAsked) {
+    for (const Asked& second : kAsked) {
+      SCOPED_TRACE(std::to_string(first.signal) + " and " + std::to_string(second.signal));
+      Terminal terminal(folder_->path(), {"generate", "-m", model(), "--raw", "-p", "x", "-n",
+                                          "8000", "-t", "1", "-c", "8192", "--logprobs", "1"});
+      ASSERT_TRUE(terminal.shows_anything());
+      terminal.send(first.signal);
+      terminal.send(second.signal);
+      // Those of a moment come by their numbers.
+      EXPECT_THAT(terminal.exit_status(), testing::AnyOf(first.status, second.status));
+      EXPECT_THAT(terminal.screen(), HasSubstr("interrupted: the text ends here"));
+    }
+  }
+}
+
 TEST_F(Signals, BeamsStop) {
   const std::vector<std::string> arguments{"generate", "-m", model(), "--raw",   "-p",
                                            "x",        "-n", "8000",  "--beams", "16",
@@ -134,6 +153,10 @@ TEST_F(Signals, BenchmarksAndEvaluationsStop) {
   expect_stops(
       {"bench", "speed", "-m", model(), "-p", "8", "-n", "1", "-t", "1", "--repeat", "500"},
       "bench speed [", "stopped");
+  // Within a run, too.
+  expect_stops({"bench", "speed", "-m", model(), "-p", "8", "-n", "1", "-t", "1", "--repeat", "1",
+                "-d", "8000", "-c", "8192", "-n", "100"},
+               "bench speed [", "stopped");
   expect_stops({"bench", "ttft", "-m", model(), "--chunks", "1", "--chunk-tokens", "8",
                 "--question-tokens", "2", "-t", "1", "--repeat", "500"},
                "bench ttft [", "stopped");
@@ -245,6 +268,7 @@ TEST_F(SignalsToPip, ASecondOneEndsAtOnceButNotASecondHangUp) {
       ASSERT_TRUE(terminal.shows("pip runs"));
       terminal.send(first.signal);
       ASSERT_TRUE(terminal.shows("pip was asked to end"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // not in the same moment
       terminal.send(second.signal);
       const bool at_once = second.signal != SIGHUP;
       if (!at_once) std::ofstream(path("go")) << "";

@@ -216,6 +216,31 @@ TEST_P(Speculated, ADraftModelChangesNoAnswer) {
   }
 }
 
+// Files of one vocabulary whose matrices have other numbers of rows: what one of the two models has
+// no row for is not guessed, and ends the guesses where it is said.
+TEST_P(Speculated, RowsThatOneOfTheModelsHasNotEndNoAnswer) {
+  if (GetParam().name != "llama") return;  // nothing else differs
+  gguf::RandomModelOptions padded = random_model(GetParam().architecture);
+  padded.seed = 77;
+  padded.spare_rows = 20 * padded.vocab;
+  padded.vocab += padded.spare_rows;
+  const std::string other = dir_.path() + "/padded.gguf";
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), other, padded).is_ok());
+  const GenerationOptions options{.max_tokens = 50, .ignore_end = true, .n_logprobs = 1};
+  const auto prompt = prompt_of(180);
+  std::string draft = other;
+  for (int i = 0; i < 2; ++i) {
+    const auto plain = open({});
+    const auto drafting =
+        open({.kind = spec::DrafterKind::kModel, .most_tokens = 5, .model_path = draft});
+    make_rows_free(*drafting);
+    EXPECT_TRUE(answer(*drafting, prompt, options, prompt) ==
+                answer(*plain, prompt, options, prompt))
+        << draft;
+    std::swap(path_, draft);
+  }
+}
+
 TEST_P(Speculated, WhereADraftModelHasNoPageLeftTheAnswerComesWithoutGuesses) {
   if (GetParam().name != "llama") return;  // nothing else differs
   const auto plain = open({}),

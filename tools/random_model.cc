@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-heads", o.n_kv_heads, "key and value heads");
   app.add_option("--head-dim", o.head_dim, "elements of a head");
   app.add_option("--vocab", o.vocab, "tokens");
+  app.add_option("--spare-rows", o.spare_rows, "of the tokens' rows, that no token has");
   app.add_option("--context", o.context_length, "context length");
   app.add_option("--rope-base", o.rope_base, "RoPE's frequency base");
   app.add_option("--rope-linear", o.rope_linear_factor, "linear RoPE scaling factor");

@@ -101,7 +101,7 @@ class SeenKv {
 /// A shared prompt is in the cache once a request that has it was prefilled, as it is where
 /// requests come one after the other: so the first one goes ahead, inside what is timed.
 Result<Round> run_round(engine::Engine& engine, std::span<const Work> work, bool shares_prompt,
-                        std::vector<double>& step_ms) {
+                        const FunctionRef<bool()>& cancelled, std::vector<double>& step_ms) {
   const auto batch = narrow<int32_t>(work.size());
   WEFT_ASSIGN_OR_RETURN(
       const auto batcher,
@@ -138,7 +138,7 @@ Result<Round> run_round(engine::Engine& engine, std::span<const Work> work, bool
   while (true) {
     const engine::BatchStats before = batcher->stats();
     const int64_t begin_ns = engine.env().monotonic_ns();
-    WEFT_ASSIGN_OR_RETURN(const bool goes_on, batcher->step(on_done));
+    WEFT_ASSIGN_OR_RETURN(const bool goes_on, batcher->step(on_done, &cancelled));
     if (!goes_on) break;
     const double ms = engine.env().ms_since(begin_ns);
     if (batcher->stats().prompt_rows > before.prompt_rows) {
@@ -191,6 +191,8 @@ Status check(engine::Engine& engine, const BatchOptions& options) {
   return Status::ok();
 }
 
+Status stopped() { return cancelled("stopped"); }
+
 }  // namespace
 
 int64_t longest_prefill(const BatchOptions& options) {
@@ -212,6 +214,8 @@ Result<BatchReport> bench_batch(engine::Engine& engine, const BatchOptions& opti
   std::vector<Round> last(n);
   const int64_t n_runs = n * (int64_t{options.repeat} + 1);
   int64_t done = 0;
+  const auto is_cancelled = [&] { return !progress(done, n_runs); };
+  const FunctionRef<bool()> cancelled(is_cancelled);
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (int64_t i = 0; i < n; ++i) {
       // The warm-up's steps go with its speeds.
@@ -219,9 +223,10 @@ Result<BatchReport> bench_batch(engine::Engine& engine, const BatchOptions& opti
       // The prompts of each round are the same, and would be found.
       engine.forget_prefixes();
       const std::vector<Work> work = work_of(engine, options, variants[i].batch);
-      WEFT_ASSIGN_OR_RETURN(last[i],
-                            run_round(engine, work, variants[i].shares_prompt, step_ms[i]));
-      if (!progress(++done, n_runs)) return cancelled("stopped");
+      auto ran = run_round(engine, work, variants[i].shares_prompt, cancelled, step_ms[i]);
+      if (ran.status().code() == StatusCode::kCancelled) return stopped();
+      WEFT_ASSIGN_OR_RETURN(last[i], std::move(ran));
+      if (!progress(++done, n_runs)) return stopped();
       if (round == 0) continue;
       prefill[i].push_back(last[i].prefill_tokens_per_s);
       decode[i].push_back(last[i].decode_tokens_per_s);

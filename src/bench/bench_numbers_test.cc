@@ -1,4 +1,5 @@
 // Numbers that a caller of the benchmarks may get wrong.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -124,17 +125,38 @@ TEST_F(BenchNumbers, BatchRefusesThem) {
   expect_refused(BatchOptions{.batches = {1, kMax}, .prompt_tokens = 8, .new_tokens = 8});
 }
 
+// Not only between runs, of which one may take minutes.
+TEST_F(BenchNumbers, AllStopWithinARun) {
+  int n_asked = 0;
+  const auto stop = [&](int64_t done, int64_t) {
+    EXPECT_EQ(done, 0);
+    return ++n_asked < 3;
+  };
+  const auto expect_stopped = [&](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_EQ(status.message(), "stopped");
+    EXPECT_EQ(n_asked, 3);
+    n_asked = 0;
+  };
+  const SpeedOptions prefill{.prefill_tokens = {64}, .decode_tokens = 0},
+      decode{.prefill_tokens = {}, .decode_tokens = 64};
+  expect_stopped(bench_speed(*engine_, prefill, stop).status());
+  expect_stopped(bench_speed(*engine_, decode, stop).status());
+  expect_stopped(
+      bench_batch(*engine_, {.batches = {1}, .prompt_tokens = 8, .new_tokens = 40}, stop).status());
+}
+
 TEST_F(BenchNumbers, BatchReportsEachSizeInItsOrder) {
   std::vector<int64_t> done;
   const auto report =
       bench_batch(*engine_, {.batches = {2, 1}, .prompt_tokens = 8, .new_tokens = 4, .repeat = 2},
                   [&](int64_t n, int64_t total) {
                     EXPECT_EQ(total, 2 * 3);  // a round to warm up
-                    done.push_back(n);
+                    if (done.empty() || done.back() != n) done.push_back(n);  // at each layer
                     return true;
                   });
   ASSERT_TRUE(report.is_ok()) << report.status().message();
-  EXPECT_EQ(done.size(), 6u);
+  EXPECT_THAT(done, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
   ASSERT_EQ(report->speeds.size(), 2u);
   EXPECT_EQ(report->speeds[0].batch, 2);
   EXPECT_EQ(report->speeds[1].batch, 1);

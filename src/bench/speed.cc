@@ -18,10 +18,11 @@ namespace {
 double seconds_since(Env& env, int64_t begin_ns) { return (env.monotonic_ns() - begin_ns) * 1e-9; }
 
 /// Tokens a second of one prompt from an empty sequence, in steps as the engine cuts them.
-Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens) {
+Result<double> time_prefill(engine::Engine& engine, std::span<const int32_t> tokens,
+                            const FunctionRef<bool()>& cancelled) {
   const kv::OwnedSequence sequence = engine.create_sequence();
   const int64_t begin_ns = engine.env().monotonic_ns();
-  WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens).status());
+  WEFT_RETURN_IF_ERROR(engine.append(sequence, tokens, {.cancelled = &cancelled}).status());
   const double seconds = seconds_since(engine.env(), begin_ns);
   return tokens.size() / seconds;
 }
@@ -83,16 +84,21 @@ class AttentionClock {
 /// back to, so that every repeat decodes at the same depth. Given tokens, not sampled ones:
 /// decode's work does not depend on which they are.
 Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
-                           std::span<const int32_t> tokens, int32_t depth, AttentionClock& clock) {
+                           std::span<const int32_t> tokens, int32_t depth, AttentionClock& clock,
+                           const FunctionRef<bool()>& cancelled) {
   // Not even those are there at first, nor where the steps rolled a window past them.
   const auto missing = tokens.first(depth).subspan(sequence.length());
-  if (!missing.empty()) WEFT_RETURN_IF_ERROR(engine.append(sequence, missing).status());
+  if (!missing.empty()) {
+    WEFT_RETURN_IF_ERROR(engine.append(sequence, missing, {.cancelled = &cancelled}).status());
+  }
   const auto steps = tokens.subspan(depth);
   clock.skip();
   const int64_t begin_ns = engine.env().monotonic_ns();
   for (size_t i = 0; i < steps.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(
-        engine.append(sequence, steps.subspan(i, 1), {.kind = model::RowKind::kDecode}).status());
+    WEFT_RETURN_IF_ERROR(engine
+                             .append(sequence, steps.subspan(i, 1),
+                                     {.kind = model::RowKind::kDecode, .cancelled = &cancelled})
+                             .status());
   }
   const double seconds = seconds_since(engine.env(), begin_ns);
   clock.add(steps.size());
@@ -100,14 +106,18 @@ Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
   return steps.size() / seconds;
 }
 
+Status stopped() { return cancelled("stopped"); }
+
 /// The first run of each warms up and is not counted.
 template <class Time>
 Result<Spread> repeat(int32_t n, Time time, FunctionRef<bool()> tick) {
   std::vector<double> values;
   for (int32_t i = 0; i <= n; ++i) {
-    WEFT_ASSIGN_OR_RETURN(const double value, time());
-    if (i > 0) values.push_back(value);
-    if (!tick()) return cancelled("stopped");
+    const Result<double> value = time();
+    if (value.status().code() == StatusCode::kCancelled) return stopped();
+    WEFT_RETURN_IF_ERROR(value.status());
+    if (i > 0) values.push_back(*value);
+    if (!tick()) return stopped();
   }
   return spread_of(values);
 }
@@ -126,15 +136,19 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
   const std::vector<int32_t> tokens = random_tokens(engine, narrow<int32_t>(longest), /*seed=*/7);
   const auto n_parts = std::ssize(options.prefill_tokens) + (options.decode_tokens > 0 ? 1 : 0);
   int64_t done = 0;
-  const auto tick = [&] { return progress(++done, n_parts * (int64_t{options.repeat} + 1)); };
+  const int64_t n_runs = n_parts * (int64_t{options.repeat} + 1);
+  const auto tick = [&] { return progress(++done, n_runs); };
+  const auto is_cancelled = [&] { return !progress(done, n_runs); };
+  const FunctionRef<bool()> cancelled(is_cancelled);
 
   SpeedReport report;
   for (const int32_t n : options.prefill_tokens) {
     if (n < 1) return invalid_argument("-p: prompts have at least 1 token");
     const auto prompt = std::span(tokens).first(n);
-    WEFT_ASSIGN_OR_RETURN(const Spread spread,
-                          repeat(
-                              options.repeat, [&] { return time_prefill(engine, prompt); }, tick));
+    WEFT_ASSIGN_OR_RETURN(
+        const Spread spread,
+        repeat(
+            options.repeat, [&] { return time_prefill(engine, prompt, cancelled); }, tick));
     report.prefill.push_back({n, spread});
   }
   report.decode_depth = options.depth_tokens;
@@ -149,8 +163,8 @@ Result<SpeedReport> bench_speed(engine::Engine& engine, const SpeedOptions& opti
     WEFT_ASSIGN_OR_RETURN(
         report.decode_tokens_per_s,
         repeat(
-            options.repeat, [&] { return time_decode(engine, sequence, run, depth, clock); },
-            tick));
+            options.repeat,
+            [&] { return time_decode(engine, sequence, run, depth, clock, cancelled); }, tick));
     report.dense = clock.dense();
     report.selecting = clock.selecting();
   }

@@ -86,13 +86,15 @@ struct Runs {
   }
 };
 
+Status stopped() { return cancelled("stopped"); }
+
 class TtftBench {
  public:
   TtftBench(engine::Engine& engine, const TtftOptions& options)
       : engine_(engine), options_(options) {}
 
   /// Makes the two prompts and computes the records of their chunks, all outside of what is timed.
-  Status prepare() {
+  Status prepare(const std::function<bool()>& is_cancelled) {
     std::mt19937 random(7);
     const text::Tokenizer& tokenizer = engine_.tokenizer();
     WEFT_ASSIGN_OR_RETURN(const engine::RagPrompt rag, engine::RagPrompt::for_engine(engine_));
@@ -112,18 +114,20 @@ class TtftBench {
       std::rotate(prompt_.chunks.begin(), middle, prompt_.chunks.end());
     }
     WEFT_ASSIGN_OR_RETURN(anchor_, rag.anchor({}));
-    return fill_store();
+    return fill_store(is_cancelled);
   }
 
   const fusion::Prompt& prompt() const { return prompt_; }
 
   /// One timed prefill from the mode's stated state: `prefix` after the earlier prompt; `full` and
   /// `blend` with every chunk on disk and nothing in the memory tier.
-  Status run(ReuseMode mode, Runs& runs) {
+  Status run(ReuseMode mode, const std::function<bool()>& is_cancelled, Runs& runs) {
     engine_.forget_prefixes();
     if (fusion::traits_of(mode).shares_prompt) {
       const auto fusor = engine_.make_fusor(nullptr, anchor_);
-      WEFT_RETURN_IF_ERROR(fusor->prefill(before_, {.mode = ReuseMode::kPrefix}).status());
+      fusion::FusionOptions earlier{.mode = ReuseMode::kPrefix};
+      earlier.cancelled = is_cancelled;
+      WEFT_RETURN_IF_ERROR(fusor->prefill(before_, earlier).status());
     }
     WEFT_ASSIGN_OR_RETURN(const auto store, open_store());
     if (options_.cold) WEFT_RETURN_IF_ERROR(drop_page_cache());
@@ -131,6 +135,7 @@ class TtftBench {
 
     fusion::FusionOptions fusion_options = options_.fusion;
     fusion_options.mode = mode;
+    fusion_options.cancelled = is_cancelled;
     const int64_t begin_ns = engine_.env().monotonic_ns();
     WEFT_ASSIGN_OR_RETURN(const fusion::Prefilled done, fusor->prefill(prompt_, fusion_options));
     runs.add(engine_.env().ms_since(begin_ns), done.report);
@@ -143,10 +148,11 @@ class TtftBench {
     return store::ChunkStore::open(engine_.env(), {.dir = options_.store_dir, .create = true});
   }
 
-  Status fill_store() {
+  Status fill_store(const std::function<bool()>& is_cancelled) {
     WEFT_ASSIGN_OR_RETURN(const auto store, open_store());
     const auto fusor = engine_.make_fusor(store.get(), anchor_);
     for (const std::vector<int32_t>& chunk : prompt_.chunks) {
+      if (is_cancelled()) return stopped();
       WEFT_RETURN_IF_ERROR(fusor->ensure_stored(chunk));
     }
     return Status::ok();
@@ -177,17 +183,18 @@ Result<TtftReport> bench_ttft(engine::Engine& engine, const TtftOptions& options
                               FunctionRef<bool(int64_t, int64_t)> progress) {
   WEFT_RETURN_IF_ERROR(check_sizes(engine, options));
   TtftBench bench(engine, options);
-  WEFT_RETURN_IF_ERROR(bench.prepare());
-
   // Modes take turns, so that a drift of the machine meets them all; the first round warms up.
   std::vector<Runs> runs(options.modes.size());
   const auto total = std::ssize(options.modes) * (int64_t{options.repeat} + 1);
   int64_t done = 0;
+  const auto is_cancelled = [&] { return !progress(done, total); };
+  WEFT_RETURN_IF_ERROR(bench.prepare(is_cancelled));
   for (int32_t round = 0; round <= options.repeat; ++round) {
     for (size_t m = 0; m < options.modes.size(); ++m) {
       Runs warm_up;
-      WEFT_RETURN_IF_ERROR(bench.run(options.modes[m], round == 0 ? warm_up : runs[m]));
-      if (!progress(++done, total)) return cancelled("stopped");
+      const Status ran = bench.run(options.modes[m], is_cancelled, round == 0 ? warm_up : runs[m]);
+      if (ran.code() != StatusCode::kCancelled) WEFT_RETURN_IF_ERROR(ran);
+      if (!ran.is_ok() || !progress(++done, total)) return stopped();
     }
   }
   TtftReport report;

@@ -39,17 +39,28 @@ volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t second_one_ends = 1;
 volatile std::sig_atomic_t termination = 0;   // SIGTERM or SIGHUP, whichever came first
 volatile std::sig_atomic_t first_signal = 0;  // of all three
+timespec first_time;                          // of the one that asked; the handler's alone
+
+int64_t ms_since(const timespec& begin) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1'000'000;
+}
 
 /// The first signal asks, the second one ends: a user who presses Ctrl-C again means now, and a
 /// command that hangs must not need kill -9. A SIGHUP never counts as the second one, since closing
-/// a window sends several. _exit, not exit: destructors and atexit handlers are not safe here; what
-/// they would have removed, as the hidden folder of weft model get, the next run clears.
+/// a window sends several; nor does what comes in the same moment, since `timeout 5 weft …` signals
+/// its child and then the group that the child is in, and the answer so far was lost. _exit, not
+/// exit: destructors and atexit handlers are not safe here; what they would have removed, as the
+/// hidden folder of weft model get, the next run clears.
+constexpr int64_t kSameMomentMs = 50;
 void on_stop(int number) {
   const bool stopping = termination != 0 || (interrupts > 0 && second_one_ends != 0);
-  if (stopping && number != SIGHUP) {
+  if (stopping && number != SIGHUP && ms_since(first_time) >= kSameMomentMs) {
     restore_terminal_mode();
     _exit(stopped_exit_status());
   }
+  if (!stopping) clock_gettime(CLOCK_MONOTONIC, &first_time);
   if (first_signal == 0) first_signal = number;
   if (number == SIGINT) {
     // Not ++, which C++20 has deprecated for a volatile.
@@ -424,9 +435,11 @@ void Progress::show_line(const std::string& line) {
 void Progress::show(int64_t done, int64_t total, const std::string& unit) {
   if (!terminal_ || total <= 0) return;
   const int64_t filled = kBarWidth * done / total;
-  write_control(stderr, fmt::format("\r{} [{:#<{}}{:.<{}}] {}/{} {}\033[K", label_, "", filled, "",
-                                    kBarWidth - filled, done, total, unit));
-  drawn_ = true;
+  std::string line = fmt::format("{} [{:#<{}}{:.<{}}] {}/{} {}", label_, "", filled, "",
+                                 kBarWidth - filled, done, total, unit);
+  if (drawn_ && line == line_) return;  // work tells at each layer
+  show_line(line);
+  line_ = std::move(line);
 }
 
 /// SA_RESTART, for the libraries: SQLite, stdio and libedit then never meet a call that failed
@@ -437,6 +450,7 @@ void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&action.sa_mask, number);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);

@@ -150,10 +150,12 @@ class Progress {
   std::string label_;
   bool terminal_;
   bool drawn_ = false;
+  std::string line_;  // the bar as it is drawn
 };
 
 /// Ctrl-C (SIGINT), SIGTERM and SIGHUP ask running work to end; a Ctrl-C or SIGTERM after any of
-/// them ends the program at once, with the terminal as it was. A SIGHUP never does that: who closes
+/// them ends the program at once, with the terminal as it was. One in the same moment is no second
+/// one. A SIGHUP never does that: who closes
 /// a terminal sends several. Those that are ignored when the program starts (nohup, a shell's trap)
 /// stay ignored.
 void install_stop_handlers();

@@ -373,7 +373,7 @@ void Batcher::count_step(const StepPlan& plan, int64_t n_rows, double ms) {
   if (!engine_.draft_options().is_on()) return;
   const int64_t n_decoding = std::ranges::count(plan.slices, SliceKind::kDecode, &Slice::kind);
   engine_.draft_counters().steps += n_decoding;
-  engine_.draft_counters().verify_ms += ms;
+  if (n_decoding > 0) engine_.draft_counters().verify_ms += ms;
   // What rows cost, steps with prompts' rows do not tell.
   if (n_decoding == std::ssize(plan.slices)) engine_.step_cost().add_step(n_rows, ms);
 }

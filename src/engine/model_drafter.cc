@@ -15,14 +15,20 @@ constexpr int32_t kEvidence = 4;  // as of a long n-gram, until it was seen how 
 
 }  // namespace
 
-ModelDrafter::ModelDrafter(Engine& engine) : engine_(engine), sequence_(engine.create_sequence()) {}
+ModelDrafter::ModelDrafter(Engine& engine, int32_t vocab_size)
+    : engine_(engine),
+      n_common_tokens_(std::min(vocab_size, engine.model().config().vocab_size)),
+      sequence_(engine.create_sequence()) {}
 
 void ModelDrafter::add(std::span<const int32_t> tokens) {
   text_.insert(text_.end(), tokens.begin(), tokens.end());
+  can_read_ = can_read_ &&
+              std::ranges::all_of(tokens, [&](int32_t token) { return token < n_common_tokens_; });
 }
 
 int32_t ModelDrafter::evidence() {
-  return std::ssize(text_) + spec::kMostDraftTokens < engine_.context_tokens() ? kEvidence : 0;
+  const bool has_room = std::ssize(text_) + spec::kMostDraftTokens < engine_.context_tokens();
+  return has_room && can_read_ ? kEvidence : 0;
 }
 
 // So many as a draft may have are left to draft(), which runs what was guessed wrong last, too.
@@ -61,7 +67,7 @@ Result<std::vector<int32_t>> ModelDrafter::draft(int32_t n) {
   std::vector<int32_t> out;
   WEFT_ASSIGN_OR_RETURN(std::vector<float> logits, hold(narrow<int32_t>(std::ssize(text_))));
   for (;;) {
-    out.push_back(sampling::greedy_token(logits));
+    out.push_back(sampling::greedy_token(std::span(logits).first(n_common_tokens_)));
     if (std::ssize(out) == n) return out;
     const std::span<const int32_t> newest = std::span(out).last(1);
     WEFT_ASSIGN_OR_RETURN(logits,

@@ -15,10 +15,13 @@ namespace weft::engine {
 /// Of one text. Several may share the engine, which must outlive them.
 class ModelDrafter : public spec::Drafter {
  public:
-  explicit ModelDrafter(Engine& engine);
+  /// vocab_size: of the model that it drafts for, as it has logits. Files of one vocabulary may pad
+  /// their matrices to other sizes: a token that this model has not, or the other one, is no guess.
+  ModelDrafter(Engine& engine, int32_t vocab_size);
 
   void add(std::span<const int32_t> tokens) override;
-  /// Always the same, until the text has filled the model's context.
+  /// Always the same, until the text has filled the model's context or has a token that the model
+  /// cannot read.
   int32_t evidence() override;
   /// Not the newest token, which draft() runs.
   int64_t unread() const override;
@@ -31,6 +34,8 @@ class ModelDrafter : public spec::Drafter {
   Result<std::vector<float>> hold(int32_t n_tokens, const FunctionRef<bool()>* cancelled = nullptr);
 
   Engine& engine_;
+  int32_t n_common_tokens_;
+  bool can_read_ = true;
   kv::OwnedSequence sequence_;
   std::vector<int32_t> text_;
   std::vector<int32_t> held_;  // what the sequence holds

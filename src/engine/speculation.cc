@@ -23,7 +23,8 @@ std::unique_ptr<spec::Drafter> make_drafter(Engine& engine) {
     case spec::DrafterKind::kSelf:
       return std::make_unique<SelfDrafter>(engine);
     case spec::DrafterKind::kModel:
-      return std::make_unique<ModelDrafter>(*engine.draft_engine());
+      return std::make_unique<ModelDrafter>(*engine.draft_engine(),
+                                            engine.model().config().vocab_size);
   }
   return nullptr;
 }

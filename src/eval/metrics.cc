@@ -128,7 +128,7 @@ double kl_divergence(std::span<const float> p_logits, std::span<const float> q_l
     const double log_p = p[i];
     sum += std::exp(log_p) * (log_p - q[i]);
   }
-  return std::max(0.0, sum);
+  return sum < 0 ? 0 : sum;  // NaN is no divergence of 0
 }
 
 int32_t argmax(std::span<const float> values) {

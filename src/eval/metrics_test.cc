@@ -16,6 +16,9 @@ TEST(Metrics, KlOfTwoKnownDistributions) {
   const float q[] = {std::log(0.25f) + 3, std::log(0.25f) + 3, std::log(0.5f) + 3};  // unnormalised
   EXPECT_NEAR(kl_divergence(p, q), 0.25 * std::log(2.0), 1e-6);
   EXPECT_EQ(kl_divergence(p, p), 0);
+  const std::vector<float> no_numbers(std::size(p), std::nanf(""));
+  EXPECT_TRUE(std::isnan(kl_divergence(p, no_numbers)));
+  EXPECT_TRUE(std::isnan(kl_divergence(no_numbers, no_numbers)));
 }
 
 TEST(Metrics, F1CountsWordsWithoutCasePunctuationAndArticles) {

@@ -203,6 +203,7 @@ class Run {
       const int64_t begin_ns = engine_.env().monotonic_ns();
       WEFT_ASSIGN_OR_RETURN(logits,
                             append(sequence, tokens.subspan(i, 1), model::RowKind::kDecode));
+      WEFT_RETURN_IF_ERROR(engine::check_logits(logits));
       tally.decode_ns += engine_.env().monotonic_ns() - begin_ns;
     }
     tally.decoded = std::ssize(tokens);

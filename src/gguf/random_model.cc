@@ -452,6 +452,7 @@ Status check(const RandomModelOptions& o) {
                                      {"n_kv_heads", o.n_kv_heads, 1, 1024},
                                      {"head_dim", o.head_dim, 2, 1024},
                                      {"vocab", o.vocab, 270, 1 << 20},
+                                     {"spare_rows", o.spare_rows, 0, o.vocab - 270},
                                      {"context_length", o.context_length, 1, 1 << 30},
                                      {"rope_dims", o.rope_dims, 0, o.head_dim},
                                      {"window", o.window, 0, 1 << 30},
@@ -493,7 +494,7 @@ Status write_random_model(Env& env, const std::string& path, const RandomModelOp
   }
   HeaderBuilder header;
   add_hyperparameters(header, options, *recipe);
-  add_tokenizer(header, options.vocab);
+  add_tokenizer(header, options.vocab - options.spare_rows);
   if (!options.chat_template.empty()) {
     header.add_string("tokenizer.chat_template", options.chat_template);
   }

@@ -25,9 +25,10 @@ struct RandomModelOptions {
   int64_t n_ff = 128;   // of one expert, where there are experts
   int64_t n_heads = 4;  // a multiple of n_kv_heads
   int64_t n_kv_heads = 2;
-  int64_t head_dim = 16;  // even; need not be n_embd / n_heads, but for phi3
-  int64_t vocab = 512;    // at least 270
-  bool tied = true;       // false: a separate output.weight
+  int64_t head_dim = 16;   // even; need not be n_embd / n_heads, but for phi3
+  int64_t vocab = 512;     // at least 270
+  int64_t spare_rows = 0;  // of `vocab`, that no token has, as of files that are padded
+  bool tied = true;        // false: a separate output.weight
   int64_t context_length = 2048;
   float rope_base = 10000.0f;
   float rope_linear_factor = 1.0f;  // other than 1: rope.scaling.type = linear with this factor

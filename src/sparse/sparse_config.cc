@@ -28,6 +28,7 @@ Status wrong(const std::string& name, const YAML::Node& node, const std::string&
 /// Of a key or a value in an error: what is not a scalar has no text.
 std::string text_of(const YAML::Node& node) {
   constexpr size_t kShown = 40;
+  if (node.IsNull()) return "(nothing)";
   return node.IsScalar() ? terminal_text(one_line(node.Scalar().substr(0, kShown)))
                          : "(a list or a map)";
 }

@@ -67,6 +67,7 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
   EXPECT_THAT(error_of("kvstar:\n  ? [a]\n  : 1"), HasSubstr("must be a word"));
   EXPECT_THAT(error_of("kvstar: {lock_duration: 1, lock_duration: 2}"), HasSubstr("there twice"));
   EXPECT_THAT(error_of("kvstar: {base_method: [gsa]}"), HasSubstr("base_method (a list or a map)"));
+  EXPECT_THAT(error_of("kvstar: {sparse_ratio: }"), HasSubstr("sparse_ratio (nothing): must be"));
   EXPECT_THAT(error_of("kvstar: {base_method: dense}"),
               HasSubstr("must be a policy whose choice can be kept"));
   EXPECT_THAT(error_of("kvstar: {base_method: snapkv}"), HasSubstr("base_method snapkv: must be"));
