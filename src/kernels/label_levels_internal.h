@@ -38,6 +38,8 @@ constexpr int kMiddleLevel = kDepth == LabelDepth::kSide ? 1 : 7;
 /// a * b / 2^15, to nearest.
 inline I16 multiply_parts(I16 a, I16 b) { return _mm512_mulhrs_epi16(a, b); }
 inline I16 set1_i16(int16_t x) { return _mm512_set1_epi16(x); }
+/// Both halves are the same 16 bits: 32 come from memory without a shuffle.
+inline I16 set1_i16x2(int32_t x) { return _mm512_set1_epi32(x); }
 inline I16 add_i16(I16 a, I16 b) { return _mm512_add_epi16(a, b); }
 inline I16 sub_i16(I16 a, I16 b) { return _mm512_sub_epi16(a, b); }
 template <int kBits>
@@ -54,6 +56,34 @@ inline int16_t reduce_max_i16(I16 x) {
   return static_cast<int16_t>(~_mm_cvtsi128_si32(least));
 }
 inline int32_t reduce_add_i32(I32 x) { return _mm512_reduce_add_epi32(x); }
+
+/// Four registers are reduced in a third of the instructions of one after the other.
+struct FourI32 {
+  I32 of[4];
+};
+/// Two or three, and one of them again.
+template <int kRegisters>
+FourI32 as_four(const I32 (&x)[kRegisters]) {
+  return {{x[0], x[1], x[kRegisters > 2 ? 2 : 0], x[kRegisters > 3 ? 3 : 0]}};
+}
+/// Each becomes a lane of 128 bits: its halves are joined, then their halves, and so on. All four
+/// elements of a lane are all of one register.
+template <class Join>
+I32 reduce_four(const FourI32& x, const Join& join) {
+  const auto halves = [&](I32 a, I32 b) {
+    return join(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+  };
+  const I32 ab = halves(x.of[0], x.of[1]), cd = halves(x.of[2], x.of[3]);
+  I32 lanes = join(_mm512_shuffle_i64x2(ab, cd, 0x88), _mm512_shuffle_i64x2(ab, cd, 0xdd));
+  lanes = join(lanes, _mm512_shuffle_epi32(lanes, _MM_PERM_BADC));
+  return join(lanes, _mm512_shuffle_epi32(lanes, _MM_PERM_CDAB));
+}
+inline void store_lanes(int32_t* to, I32 lanes) {
+  const I32 firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, lanes)));
+}
+
 /// Numbers that fit in a byte.
 inline void store_as_bytes(int8_t* to, I16 x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(x));
@@ -98,6 +128,7 @@ class LevelSums {
 
 inline I16 multiply_parts(I16 a, I16 b) { return _mm256_mulhrs_epi16(a, b); }
 inline I16 set1_i16(int16_t x) { return _mm256_set1_epi16(x); }
+inline I16 set1_i16x2(int32_t x) { return _mm256_set1_epi32(x); }
 inline I16 add_i16(I16 a, I16 b) { return _mm256_add_epi16(a, b); }
 inline I16 sub_i16(I16 a, I16 b) { return _mm256_sub_epi16(a, b); }
 template <int kBits>
@@ -205,6 +236,7 @@ class Levels {
 #else
 
 inline I16 set1_i16(int16_t x) { return I16{x, x, x, x, x, x, x, x}; }
+inline I16 set1_i16x2(int32_t x) { return set1_i16(static_cast<int16_t>(x)); }
 inline I16 add_i16(I16 a, I16 b) { return a + b; }
 inline I16 sub_i16(I16 a, I16 b) { return a - b; }
 template <int kBits>
@@ -290,5 +322,30 @@ class Levels {
 };
 
 #endif
+
+/// Of each register; `sums` has place for four, and those of no register are anything.
+template <int kRegisters>
+inline void reduce_add_i32(const I32 (&x)[kRegisters], int32_t* sums) {
+#if defined(__AVX512F__)
+  if constexpr (kRegisters > 1) {
+    const auto join = [](I32 a, I32 b) { return _mm512_add_epi32(a, b); };
+    return store_lanes(sums, reduce_four(as_four(x), join));
+  }
+#endif
+  for (int i = 0; i < kRegisters; ++i) sums[i] = reduce_add_i32(x[i]);
+}
+/// Of numbers that are not negative.
+template <int kRegisters>
+inline void reduce_max_i16(const I16 (&x)[kRegisters], int32_t* most) {
+#if defined(__AVX512F__)
+  if constexpr (kRegisters > 1) {
+    const auto join = [](I32 a, I32 b) { return _mm512_max_epi16(a, b); };
+    const I32 pairs = reduce_four(as_four(x), join);
+    const I32 both = join(pairs, _mm512_srli_epi32(pairs, 16));
+    return store_lanes(most, _mm512_and_si512(both, _mm512_set1_epi32(0xffff)));
+  }
+#endif
+  for (int i = 0; i < kRegisters; ++i) most[i] = reduce_max_i16(x[i]);
+}
 
 }  // namespace weft::kernels::WEFT_ISA

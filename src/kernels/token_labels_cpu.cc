@@ -12,6 +12,7 @@
 // Labels are read in lists of pages; memory is asked for some pages ahead.
 #include "kernels/code_lanes_internal.h"
 #include "kernels/kv_codec_runs_internal.h"
+#include "kernels/label_gains_internal.h"
 #include "kernels/label_levels_internal.h"
 #include "kernels/simd_internal.h"
 #include "kernels/token_labels_internal.h"
@@ -231,66 +232,6 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 template <int kHeads>
 using TokenSums = int32_t[kHeads][kMostLabelledTokens];
 
-/// So that a level times it and its neighbour's, of eight quads, fit in 16 bits.
-constexpr int16_t kMostGain = 127;
-
-/// What the dimensions of a page are worth to a head, and what its sums of levels are.
-struct Gains {
-  alignas(4) int8_t of_dims[kMaxHeadDim];  // to a multiple of kSideBlockDims
-  int32_t of_all;                          // their sum
-  float unit;                              // score = unit * sum of levels + middle,
-  float middle;                            // each less the middle's level
-};
-
-/// digest: int8 codes, all of M and all of m. factor: of the query's step, the digest's and the
-/// scale.
-template <LabelDepth kDepth>
-[[gnu::always_inline]] inline void make_gains(const int8_t* digest, const int16_t* q,
-                                              int32_t head_dim, float factor, Gains& gains) {
-  constexpr int32_t kWidth = 2 * kLanes;
-  // Of another number of dimensions copies, with 0 after them.
-  alignas(64) int16_t padded_q[kMaxHeadDim];
-  alignas(64) int8_t padded_digest[2 * kMaxHeadDim];
-  const int8_t *high = digest, *low = digest + head_dim;
-  const int32_t n = n_side_blocks(head_dim) * kSideBlockDims;
-  if (n != head_dim) {
-    memset(padded_q, 0, sizeof(padded_q));
-    memset(padded_digest, 0, sizeof(padded_digest));
-    memcpy(padded_q, q, head_dim * sizeof(q[0]));
-    memcpy(padded_digest, high, head_dim);
-    memcpy(padded_digest + kMaxHeadDim, low, head_dim);
-    q = padded_q;
-    high = padded_digest;
-    low = padded_digest + kMaxHeadDim;
-  }
-  I16 worth[kMaxHeadDim / kWidth];  // in units of 256
-  I16 most = set1_i16(kMostGain);
-  I32 middle = zero_i32();  // twice it
-  const auto codes = [](const int8_t* p) {
-    return widen_bytes(reinterpret_cast<const uint8_t*>(p));
-  };
-  for (int32_t i = 0; i < n / kWidth; ++i) {
-    const I16 of_q = load_i16(q + i * kWidth);
-    const I16 of_high = codes(high + i * kWidth), of_low = codes(low + i * kWidth);
-    worth[i] = multiply_parts(of_q, shift_up_i16<7>(sub_i16(of_high, of_low)));
-    most = max_magnitude(worth[i], most);
-    middle = add_products(of_q, add_i16(of_high, of_low), middle);
-  }
-  // Below 1, as 2^15 parts: what is no larger than a byte stays as it is but for that.
-  const float of_most = kMostGain * 0x1p15f / static_cast<float>(reduce_max_i16(most));
-  const int32_t shrink = of_most < 32767 ? static_cast<int32_t>(of_most) : 32767;
-  I32 all = zero_i32();
-  for (int32_t i = 0; i < n / kWidth; ++i) {
-    const I16 bytes = multiply_parts(worth[i], set1_i16(static_cast<int16_t>(shrink)));
-    store_as_bytes(gains.of_dims + i * kWidth, bytes);
-    all = add_products(bytes, set1_i16(1), all);
-  }
-  gains.of_all = reduce_add_i32(all);
-  constexpr float kUnits = 0x1p23f / kLevelsOfWidth<kDepth>;  // 256 * 2^15
-  gains.unit = factor * (kUnits / static_cast<float>(shrink));
-  gains.middle = factor * 0.5f * static_cast<float>(reduce_add_i32(middle));
-}
-
 /// Of the tokens of one page; their middles' level is taken off.
 template <int kHeads, LabelDepth kDepth>
 [[gnu::always_inline]] inline void sum_sides(int32_t head_dim, int32_t page_tokens,
@@ -366,30 +307,64 @@ inline float log_of(float x) {
   return 0x1.62e430p-1f * (exponent + t + t * (1 - t) * p);
 }
 
-/// The largest of a page's sums, and how many times its weight all tokens have together.
-struct PageWeight {
-  int32_t top;
-  float share;
-};
+/// 2^x of what tokens' sums are below their page's largest. unit: what 1 of a sum is worth.
+inline F32 token_weights(I32 sums, I32 top, float unit) {
+  return power_of_two(mul(to_f32(sub_i32(sums, top)), set1(unit * 0x1.715476p+0f)));
+}
 
-/// unit: what 1 of a sum is worth.
-inline PageWeight page_weight(const int32_t* sums, int32_t page_tokens, float unit) {
+inline void weigh_page(const int32_t* sums, int32_t page_tokens, float unit, int32_t& top,
+                       float& share) {
   I32 tops = load_i32(sums);
   for (int32_t t = kLanes; t < page_tokens; t += kLanes) tops = max_i32(tops, load_i32(sums + t));
-  const int32_t top = reduce_max_i32(tops);
-  const F32 exponent = set1(unit * 0x1.715476p+0f);
+  top = reduce_max_i32(tops);
   F32 parts[kParts];
   for (F32& part : parts) part = set1(0.0f);
   for (int32_t begin = 0; begin < page_tokens; begin += kTokens) {
     for (int part = 0; part < kParts; ++part) {
-      const I32 below = sub_i32(load_i32(sums + begin + part * kLanes), set1_i32(top));
-      parts[part] = add(parts[part], power_of_two(mul(to_f32(below), exponent)));
+      const I32 some = load_i32(sums + begin + part * kLanes);
+      parts[part] = add(parts[part], token_weights(some, set1_i32(top), unit));
     }
   }
   for (int half = kParts / 2; half > 0; half /= 2) {
     for (int part = 0; part < half; ++part) parts[part] = add(parts[part], parts[part + half]);
   }
-  return {top, reduce_add(parts[0])};
+  share = reduce_add(parts[0]);
+}
+
+#if defined(__AVX512F__)
+
+/// Four pages of kTokens, reduced together: in the order in which one is.
+inline void weigh_four(const int32_t* sums, const float* units, int32_t* tops, float* shares) {
+  FourI32 tokens, weights;
+  for (int i = 0; i < 4; ++i) tokens.of[i] = load_i32(sums + i * kTokens);
+  const I32 lanes = reduce_four(tokens, [](I32 a, I32 b) { return max_i32(a, b); });
+  const I32 of_pages[4] = {
+      _mm512_shuffle_i64x2(lanes, lanes, 0x00), _mm512_shuffle_i64x2(lanes, lanes, 0x55),
+      _mm512_shuffle_i64x2(lanes, lanes, 0xaa), _mm512_shuffle_i64x2(lanes, lanes, 0xff)};
+  for (int i = 0; i < 4; ++i) {
+    weights.of[i] = _mm512_castps_si512(token_weights(tokens.of[i], of_pages[i], units[i]));
+  }
+  const I32 sums_of_weights = reduce_four(weights, [](I32 a, I32 b) {
+    return _mm512_castps_si512(add(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+  });
+  store_lanes(tops, lanes);
+  int32_t bits[4];
+  store_lanes(bits, sums_of_weights);
+  memcpy(shares, bits, sizeof(bits));
+}
+
+#endif
+
+/// Of n pages, one after the other.
+inline void weigh_pages(const int32_t* sums, int32_t page_tokens, int64_t n, const float* units,
+                        int32_t* tops, float* shares) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; page_tokens == kTokens && i + 4 <= n; i += 4) {
+    weigh_four(sums + i * kTokens, units + i, tops + i, shares + i);
+  }
+#endif
+  for (; i < n; ++i) weigh_page(sums + i * page_tokens, page_tokens, units[i], tops[i], shares[i]);
 }
 
 inline float step_at(const uint8_t* bytes) {
@@ -398,65 +373,126 @@ inline float step_at(const uint8_t* bytes) {
   return step;
 }
 
-/// Pages ahead that memory is asked for: the list's lie apart, so that the CPU foresees none.
+/// Pages ahead that memory is asked for: the list's lie apart, so that the CPU foresees none. Eight
+/// took 1.05 times as long (Cascade Lake).
 constexpr int64_t kAhead = 4;
 
 inline void prefetch(const uint8_t* bytes, int32_t n) {
   for (int32_t at = 0; at < n; at += 64) __builtin_prefetch(bytes + at, 0, 3);
 }
 
-/// Page after page, and of each the heads of a batch; then what the pages' sums weigh, in a loop of
-/// its own, as each is a chain of operations that wait for each other. kHeadDim:
-/// of pages of 16 tokens, or 0 for any.
-template <LabelKind kKind, LabelDepth kDepth, int kHeads, int32_t kHeadDim>
-void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end) {
+/// Asks for what comes kAhead places after `at`, of a list that ends at `end`. Always inline: GCC
+/// drops calls of a function that does nothing but to ask.
+template <LabelKind kKind, LabelDepth kDepth>
+[[gnu::always_inline]] inline void ask_ahead(const LabelRows& rows, int64_t at, int64_t end) {
+  const int32_t page = rows.pages[rows.places[at + kAhead < end ? at + kAhead : end - 1]];
+  prefetch(label_at(rows.labels, page, rows.kv_head),
+           kDepth == LabelDepth::kAll ? rows.labels.bytes : side_bytes(rows.labels.layout));
+  if constexpr (kKind == LabelKind::kSides) {
+    prefetch(digest_at(rows.digests, page, rows.kv_head), rows.digests.bytes);
+  }
+}
+
+/// Of some pages and the heads of a batch, of which `first` is the first: what tokens are worth, in
+/// units, and what their middles are.
+template <int kHeads>
+struct PageSums {
+  int32_t first;
+  const int16_t* q;
+  alignas(64) TokenSums<kHeads> tokens;
+  float units[kHeads][kMostLabelledTokens / kTokens];
+  float middles[kHeads][kMostLabelledTokens / kTokens];
+};
+
+/// Of the places [begin, end) of a list that ends at list_end. kHeadDim: of pages of 16 tokens, or
+/// 0 for any.
+template <LabelDepth kDepth, int kHeads, int32_t kHeadDim>
+void sum_side_pages(const LabelRows& rows, int64_t begin, int64_t end, int64_t list_end,
+                    PageSums<kHeads>& out) {
+  constexpr int kPages = kPagesAtOnce<kHeads>;
   const LabelLayout& layout = rows.labels.layout;
   const int32_t head_dim = kHeadDim > 0 ? kHeadDim : layout.head_dim;
   const int32_t page_tokens = kHeadDim > 0 ? kTokens : layout.page_tokens;
-  const int32_t first = rows.kv_head * rows.group + head;
-  const int16_t* const q = rows.query.elements + int64_t{first} * label_query_elements(layout);
-  const int64_t n_at_once = kMostLabelledTokens / page_tokens;
-  alignas(64) TokenSums<kHeads> sums;
-  float units[kHeads][kMostLabelledTokens / kTokens],
-      middles[kHeads][kMostLabelledTokens / kTokens];
+  GainParts<kHeads> queries{};
+  for (int h = 0; h < kHeads; ++h) queries.q[h] = out.q + h * head_dim;
+  for (int64_t i = begin; i < end; i += kPages) {
+    const auto place_of = [&](int page) { return i + page < end ? i + page : end - 1; };
+    GainParts<kHeads> parts = queries;
+    parts.n = head_dim;
+    float factors[4] = {};
+    for (int page = 0; page < kPages; ++page) {
+      ask_ahead<LabelKind::kSides, kDepth>(rows, place_of(page), list_end);
+      const int32_t number = rows.pages[rows.places[place_of(page)]];
+      const uint8_t* const digest = digest_at(rows.digests, number, rows.kv_head);
+      parts.high[page] = reinterpret_cast<const int8_t*>(digest + sizeof(float));
+      parts.low[page] = parts.high[page] + head_dim;
+      for (int h = 0; h < kHeads; ++h) {
+        factors[page * kHeads + h] = rows.query.factors[out.first + h] * step_at(digest);
+      }
+    }
+    PaddedGainParts<kHeads> padded;
+    if (head_dim % kSideBlockDims != 0) padded.pad(head_dim, parts);
+    Gains gains[kPages][kHeads];
+    make_gains<kDepth>(parts, factors, gains[0]);
+    // Four bytes are broadcast from memory. GCC would take them from the registers that they were
+    // stored from, by two shuffles each.
+    asm("" : "+m"(gains));
+    for (int page = 0; page < kPages; ++page) {
+      const int64_t place = place_of(page);
+      const auto at = static_cast<int32_t>(place - begin);
+      for (int h = 0; h < kHeads; ++h) {
+        out.units[h][at] = gains[page][h].unit;
+        out.middles[h][at] = gains[page][h].middle;
+      }
+      const uint8_t* const label =
+          label_at(rows.labels, rows.pages[rows.places[place]], rows.kv_head);
+      sum_sides<kHeads, kDepth>(head_dim, page_tokens, label, gains[page], at * page_tokens,
+                                out.tokens);
+    }
+  }
+}
+
+template <int kHeads>
+void sum_channel_pages(const LabelRows& rows, int64_t begin, int64_t end, int64_t list_end,
+                       PageSums<kHeads>& out) {
+  for (int64_t i = begin; i < end; ++i) {
+    ask_ahead<LabelKind::kChannels, LabelDepth::kAll>(rows, i, list_end);
+    const uint8_t* const label = label_at(rows.labels, rows.pages[rows.places[i]], rows.kv_head);
+    const int32_t page_tokens = rows.labels.layout.page_tokens;
+    for (int h = 0; h < kHeads; ++h) {
+      out.units[h][i - begin] = rows.query.factors[out.first + h] * step_at(label);
+      out.middles[h][i - begin] = 0;
+    }
+    sum_channels<kHeads>(page_tokens, label, out.q, static_cast<int32_t>(i - begin) * page_tokens,
+                         out.tokens);
+  }
+}
+
+/// Page after page, and of each the heads of a batch; then what the pages' sums weigh, in a loop of
+/// its own, as each is a chain of operations that wait for each other.
+template <LabelKind kKind, LabelDepth kDepth, int kHeads, int32_t kHeadDim>
+void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end) {
+  const LabelLayout& layout = rows.labels.layout;
+  const int64_t n_at_once = kMostLabelledTokens / layout.page_tokens;
+  PageSums<kHeads> sums;
+  sums.first = rows.kv_head * rows.group + head;
+  sums.q = rows.query.elements + int64_t{sums.first} * label_query_elements(layout);
   float shares[kHeads][kLabelBlockPages];
   for (int64_t some = begin; some < end; some += n_at_once) {
     const int64_t some_end = some + n_at_once < end ? some + n_at_once : end;
-    for (int64_t i = some; i < some_end; ++i) {
-      const int32_t page = rows.pages[rows.places[i]];
-      const int32_t coming = rows.pages[rows.places[i + kAhead < end ? i + kAhead : end - 1]];
-      const uint8_t* const digest = digest_at(rows.digests, page, rows.kv_head);
-      const uint8_t* const label = label_at(rows.labels, page, rows.kv_head);
-      const auto at = static_cast<int32_t>(i - some) * page_tokens;
-      prefetch(label_at(rows.labels, coming, rows.kv_head),
-               kDepth == LabelDepth::kAll ? rows.labels.bytes : side_bytes(layout));
-      if constexpr (kKind == LabelKind::kSides) {
-        prefetch(digest_at(rows.digests, coming, rows.kv_head), rows.digests.bytes);
-        Gains gains[kHeads];
-        const auto* const codes = reinterpret_cast<const int8_t*>(digest + sizeof(float));
-        for (int h = 0; h < kHeads; ++h) {
-          make_gains<kDepth>(codes, q + h * head_dim, head_dim,
-                             rows.query.factors[first + h] * step_at(digest), gains[h]);
-          units[h][i - some] = gains[h].unit;
-          middles[h][i - some] = gains[h].middle;
-        }
-        sum_sides<kHeads, kDepth>(head_dim, page_tokens, label, gains, at, sums);
-      } else {
-        for (int h = 0; h < kHeads; ++h) {
-          units[h][i - some] = rows.query.factors[first + h] * step_at(label);
-          middles[h][i - some] = 0;
-        }
-        sum_channels<kHeads>(page_tokens, label, q, at, sums);
-      }
+    if constexpr (kKind == LabelKind::kSides) {
+      sum_side_pages<kDepth, kHeads, kHeadDim>(rows, some, some_end, end, sums);
+    } else {
+      sum_channel_pages(rows, some, some_end, end, sums);
     }
+    const int64_t n = some_end - some;
     for (int h = 0; h < kHeads; ++h) {
-      for (int64_t i = some; i < some_end; ++i) {
-        const float unit = units[h][i - some];
-        const PageWeight weight =
-            page_weight(sums[h] + (i - some) * page_tokens, page_tokens, unit);
-        rows.scores[(head + h) * rows.stride + i] =
-            static_cast<float>(weight.top) * unit + middles[h][i - some];
-        shares[h][i - begin] = weight.share;
+      int32_t tops[kMostLabelledTokens / kTokens];
+      weigh_pages(sums.tokens[h], layout.page_tokens, n, sums.units[h], tops,
+                  shares[h] + (some - begin));
+      float* const scores = rows.scores + (head + h) * rows.stride + some;
+      for (int64_t i = 0; i < n; ++i) {
+        scores[i] = static_cast<float>(tops[i]) * sums.units[h][i] + sums.middles[h][i];
       }
     }
   }
