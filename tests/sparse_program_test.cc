@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gguf/random_model.h"
 #include "support/weft_program.h"
 
 namespace weft {
@@ -374,6 +375,10 @@ TEST_F(EvalSparse, WeightsBesideEachOther) {
   EXPECT_THAT(test::read_text(page), HasSubstr("<h2 id=\"grid\">Length, budget and weights</h2>"));
   EXPECT_THAT(run({"eval", "sparse"}, flags).out, HasSubstr("\nother\n"));
   expect_error(run({"eval", "sparse"}, {"--beside", path("none.gguf")}), 1, "none.gguf");
+  gguf::RandomModelOptions deeper;
+  deeper.n_layers = 5;
+  ASSERT_TRUE(gguf::write_random_model(posix_env(), path("deeper.gguf"), deeper).is_ok());
+  expect_error(run({"eval", "sparse"}, {"--beside", path("deeper.gguf")}), 2, "is another model");
 }
 
 TEST_F(EvalSparse, LocksBesideEachTokenByItself) {

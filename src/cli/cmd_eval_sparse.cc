@@ -21,6 +21,8 @@
 #include "eval/dataset.h"
 #include "eval/sparse_eval.h"
 #include "eval/sparse_report.h"
+#include "gguf/gguf.h"
+#include "model/config.h"
 
 namespace weft::cli {
 namespace {
@@ -302,6 +304,25 @@ Status check_settings(engine::Engine& engine, std::span<const sparse::SparseOpti
   return Status::ok();
 }
 
+/// Before the first of them is measured: a table of other models' figures compares nothing.
+Status check_same_shape(App& app, const EvalSparseFlags& flags, const std::string& beside) {
+  const auto config_of = [&](const std::string& name) -> Result<model::ModelConfig> {
+    WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, name, app.models_dir));
+    WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
+    return model::read_config(*file);
+  };
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig a, config_of(flags.model.model));
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig b, config_of(beside));
+  if (a.architecture == b.architecture && a.n_layers == b.n_layers && a.n_embd == b.n_embd &&
+      a.vocab_size == b.vocab_size) {
+    return Status::ok();
+  }
+  return invalid_argument(fmt::format(
+      "--beside {}: is another model ({}, {} layers of {}) than -m ({}, {} of {}), not "
+      "another file of its weights",
+      beside, b.architecture, b.n_layers, b.n_embd, a.architecture, a.n_layers, a.n_embd));
+}
+
 /// "smollm2-135m-q8_0": the name of a file of weights in tables.
 std::string weights_name(const std::string& model) {
   return std::filesystem::path(model).stem().string();
@@ -406,8 +427,7 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
       return invalid_argument(
           fmt::format("--beside {}: must be files with commas between", flags.beside));
     }
-    // Said before the first of them is measured.
-    WEFT_RETURN_IF_ERROR(resolve_model(app.env, name, app.models_dir).status());
+    WEFT_RETURN_IF_ERROR(check_same_shape(app, flags, name));
     models.push_back(name);
   }
   flags.model.n_contexts = 2;  // what texts share, and one that goes on from it

@@ -88,6 +88,9 @@ Result<std::optional<std::string>> read_prompt(App& app, const GenerateFlags& fl
   if (flags.prompt) return flags.prompt;
   if (!flags.file.empty() && flags.file != "-") {
     WEFT_ASSIGN_OR_RETURN(std::string text, read_file(app.env, flags.file, kMaxPromptBytes));
+    if (text.empty() && flags.session.empty()) {
+      return invalid_argument(fmt::format("{} is empty: no prompt", flags.file));
+    }
     return std::optional(without_last_break(std::move(text)));
   }
   const bool is_closed = fcntl(STDIN_FILENO, F_GETFD) == -1;
@@ -136,14 +139,22 @@ struct TextStart {
 /// The logits of the last of them. In pieces, so that a long text shows how far it is read.
 Result<std::vector<float>> read_tokens(engine::Engine& engine, const kv::OwnedSequence& sequence,
                                        std::span<const int32_t> tokens) {
-  constexpr int64_t kPieceTokens = 2048;
-  const auto is_stopped = [] { return interrupted(); };
-  const FunctionRef<bool()> cancelled(is_stopped);
+  constexpr int64_t kPieceTokens = 2048, kShortTokens = 512;
+  const int64_t n_tokens = std::ssize(tokens), n_layers = engine.model().config().n_layers;
   Progress progress("reading");
+  int64_t begin = 0, n_piece = 0, n_layers_done = 0;
+  const auto is_stopped = [&] {
+    const int64_t n_steps = (n_piece - 1) / engine.step_rows() + 1;
+    const int64_t done = begin + n_piece * n_layers_done++ / (n_layers * n_steps);
+    if (n_tokens > kShortTokens) progress.show(std::min(done, n_tokens), n_tokens, "tokens");
+    return interrupted();
+  };
+  const FunctionRef<bool()> cancelled(is_stopped);
   std::vector<float> logits;
-  for (int64_t begin = 0; begin < std::ssize(tokens); begin += kPieceTokens) {
-    if (begin > 0) progress.show(begin, std::ssize(tokens), "tokens");
-    const auto piece = tokens.subspan(begin, std::min(kPieceTokens, std::ssize(tokens) - begin));
+  for (; begin < n_tokens; begin += n_piece) {
+    n_piece = std::min(kPieceTokens, n_tokens - begin);
+    n_layers_done = 0;
+    const auto piece = tokens.subspan(begin, n_piece);
     WEFT_ASSIGN_OR_RETURN(logits, engine.append(sequence, piece, {.cancelled = &cancelled}));
   }
   return logits;
@@ -301,6 +312,7 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   WEFT_ASSIGN_OR_RETURN(TextStart start, begin_text(*engine, saved.get(), prompt, flags));
   WEFT_ASSIGN_OR_RETURN(const engine::Generation generation, print_text(*engine, start, flags));
   log_answer(std::ssize(generation.tokens), generation.decode_ms, generation.drafts);
+  log_sparse(*engine);
   note_end_of_text(*engine, generation, !prompt, flags);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
     return cancelled(

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/log.h"
 #include "engine/kv_size.h"
 #include "sparse/selector.h"
 #include "sparse/sparse_config.h"
@@ -256,6 +257,11 @@ std::string sparse_read_text(const engine::Engine& engine) {
   return fmt::format("{}, {}: {:.0f} % of K and V read, {:.0f} % more looked up",
                      sparse::kPolicies.name(o.policy), o.amount_text(), share(c.kv_bytes_read),
                      share(c.index_bytes_read));
+}
+
+void log_sparse(const engine::Engine& engine) {
+  const std::string read = sparse_read_text(engine);
+  if (!read.empty() && logs_info()) log_info("sparse: " + read);
 }
 
 void print_sparse(const engine::Engine& engine) {

@@ -23,6 +23,8 @@ void add_sparse_json(const engine::Engine& engine, Json& json);
 std::string sparse_read_text(const engine::Engine& engine);
 /// The same, and with locks what became of them, as lines for people.
 void print_sparse(const engine::Engine& engine);
+/// With -v.
+void log_sparse(const engine::Engine& engine);
 /// What the flags ask for; kInvalidArgument for what does not go together, and errors of the file.
 Result<sparse::SparseOptions> sparse_options(Env& env, const ModelFlags& flags);
 /// "--sparse labels --budget 2048": flags that ask for it.

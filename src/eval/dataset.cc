@@ -42,7 +42,10 @@ Result<Example> read_example(const Json& item, const std::string& where) {
   Example example;
   WEFT_ASSIGN_OR_RETURN(example.question, string_field(item, "question", true, where));
   const auto answers = item.find("answers");
-  if (answers == item.end() || !answers->is_array() || answers->empty()) {
+  if (answers != item.end() && answers->is_array() && answers->empty()) {
+    return corrupt(where + ": 'answers' is empty");
+  }
+  if (answers == item.end() || !answers->is_array()) {
     return corrupt(where + ": 'answers' is no list of strings");
   }
   for (const Json& answer : *answers) {
@@ -50,7 +53,10 @@ Result<Example> read_example(const Json& item, const std::string& where) {
     example.answers.push_back(answer.get<std::string>());
   }
   const auto passages = item.find("ctxs");
-  if (passages == item.end() || !passages->is_array() || passages->empty()) {
+  if (passages != item.end() && passages->is_array() && passages->empty()) {
+    return corrupt(where + ": 'ctxs' is empty");
+  }
+  if (passages == item.end() || !passages->is_array()) {
     return corrupt(where + ": 'ctxs' is no list of passages");
   }
   for (const Json& passage : *passages) {
@@ -75,7 +81,8 @@ Result<std::vector<Example>> read_dataset(Env& env, const std::string& path, int
   WEFT_ASSIGN_OR_RETURN(const std::string text, read_file(env, path, kMaxFileBytes));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return corrupt(path + ": not valid JSON");
-  if (!json.is_array() || json.empty()) return corrupt(path + ": no list of examples");
+  if (!json.is_array()) return corrupt(path + ": no list of examples");
+  if (json.empty()) return corrupt(path + ": an empty list of examples");
   std::vector<Example> examples;
   for (const Json& item : json) {
     if (limit > 0 && std::ssize(examples) == limit) break;
