@@ -152,8 +152,7 @@ Result<SparseOptions> read_config(std::string_view yaml, const std::string& name
     }
     WEFT_RETURN_IF_ERROR(read_key(name, key, value, options));
   }
-  if (!seen.contains("lock_duration") &&
-      options.lock.duration_tokens <= options.lock.interval_tokens) {
+  if (!seen.contains("lock_duration")) {
     options.lock.duration_tokens = usual_duration(options.lock.interval_tokens);
   }
   if (options.lock.duration_tokens <= options.lock.interval_tokens) {

@@ -60,6 +60,9 @@ TEST(SparseConfig, WhatIsNotOneIsALine) {
   const auto longer = parse_sparse_config("kvstar: {checkpoint_interval: 16}", "f");
   ASSERT_TRUE(longer.is_ok());
   EXPECT_EQ(longer->lock.duration_tokens, 32);
+  const auto between = parse_sparse_config("kvstar: {checkpoint_interval: 12}", "f");
+  ASSERT_TRUE(between.is_ok());
+  EXPECT_EQ(between->lock.duration_tokens, 24);  // as by --lock-interval 12
   EXPECT_THAT(error_of("kvstar: {lock_duration: '8'}"), HasSubstr("without quotes and tags"));
   EXPECT_THAT(error_of("kvstar: {}\n---\nkvstar: {}"), HasSubstr("must hold one map"));
   EXPECT_THAT(error_of("kvstar: {checkpoint_interval: 8"), StartsWith("k.yaml: line 1: no YAML: "));
