@@ -15,6 +15,7 @@
 #include "base/narrow.h"
 #include "base/spread.h"
 #include "bench/random_tokens.h"
+#include "bench/stopped.h"
 #include "engine/batcher.h"
 
 namespace weft::bench {
@@ -190,8 +191,6 @@ Status check(engine::Engine& engine, const BatchOptions& options) {
   }
   return Status::ok();
 }
-
-Status stopped() { return cancelled("stopped"); }
 
 }  // namespace
 

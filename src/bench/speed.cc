@@ -10,6 +10,7 @@
 #include "base/narrow.h"
 #include "base/spread.h"
 #include "bench/random_tokens.h"
+#include "bench/stopped.h"
 #include "sparse/selector.h"
 
 namespace weft::bench {
@@ -105,8 +106,6 @@ Result<double> time_decode(engine::Engine& engine, kv::OwnedSequence& sequence,
   WEFT_RETURN_IF_ERROR(sequence.truncate(sequence.longest_cut(depth)));
   return steps.size() / seconds;
 }
-
-Status stopped() { return cancelled("stopped"); }
 
 /// The first run of each warms up and is not counted.
 template <class Time>

@@ -13,6 +13,7 @@
 
 #include "base/narrow.h"
 #include "base/spread.h"
+#include "bench/stopped.h"
 #include "engine/rag_prompt.h"
 
 namespace weft::bench {
@@ -85,8 +86,6 @@ struct Runs {
             last.predicted};
   }
 };
-
-Status stopped() { return cancelled("stopped"); }
 
 class TtftBench {
  public:

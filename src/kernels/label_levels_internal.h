@@ -38,7 +38,7 @@ constexpr int kMiddleLevel = kDepth == LabelDepth::kSide ? 1 : 7;
 /// a * b / 2^15, to nearest.
 inline I16 multiply_parts(I16 a, I16 b) { return _mm512_mulhrs_epi16(a, b); }
 inline I16 set1_i16(int16_t x) { return _mm512_set1_epi16(x); }
-/// Both halves are the same 16 bits: 32 come from memory without a shuffle.
+/// Both halves of x are the same 16 bits.
 inline I16 set1_i16x2(int32_t x) { return _mm512_set1_epi32(x); }
 inline I16 add_i16(I16 a, I16 b) { return _mm512_add_epi16(a, b); }
 inline I16 sub_i16(I16 a, I16 b) { return _mm512_sub_epi16(a, b); }
