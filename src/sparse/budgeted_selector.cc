@@ -42,14 +42,14 @@ int32_t retained_count(std::span<const float> scores, double retain) {
 }
 
 /// Places in the sequence's block table, from those of candidates that begin at `first`.
-Selection selection_of(std::span<const kernels::PageChoice> choices, int32_t first) {
-  Selection selection;
-  for (const kernels::PageChoice& choice : choices) {
-    std::vector<int32_t>& places =
-        selection.emplace_back(choice.chosen.begin(), choice.chosen.end());
-    for (int32_t& place : places) place += first;
+void make_selection(std::span<const kernels::PageChoice> choices, int32_t first,
+                    Selection& selection) {
+  selection.resize(choices.size());
+  for (size_t head = 0; head < choices.size(); ++head) {
+    const std::span<const int32_t> chosen = choices[head].chosen;
+    selection[head].assign(chosen.begin(), chosen.end());
+    for (int32_t& place : selection[head]) place += first;
   }
-  return selection;
 }
 
 /// Of a lock's pages, which are ascending, those that the row does not read in any case: all or
@@ -200,14 +200,14 @@ void BudgetedSelector::keep(const kv::SelectingLayer& layer) {
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   for (size_t i = 0; i < scoring_.size(); ++i) {
     const auto own = std::span(choices_).subspan(i * n_kv_heads, n_kv_heads);
-    Selection selection = selection_of(own, budgets_[scoring_[i]].first);
+    make_selection(own, budgets_[scoring_[i]].first, selection_);
     const kv::SelectingRow& row = layer.rows[choosers_[scoring_[i]]];
     if (is_alone(row)) {
-      alone_.push_back(std::move(selection));
+      alone_.push_back(selection_);
     } else if (actions_[scoring_[i]] == Action::kChoose) {
-      locks_->lock(row.sequence, row.slot, layer.layer, std::move(selection));
+      locks_->lock(row.sequence, row.slot, layer.layer, selection_);
     } else {
-      locks_->checkpoint(row.sequence, row.slot, layer.layer, std::move(selection));
+      locks_->checkpoint(row.sequence, row.slot, layer.layer, selection_);
     }
   }
   kept_of_.clear();
@@ -268,11 +268,11 @@ void BudgetedSelector::learn(const kernels::Context& context, const kv::Selectin
       locks_->action_of_dense(layer.cache, newest.sequence, newest.slot, layer.layer);
   candidates_.assign(1, {.row = &newest, .first = budget.first, .scores = scores});
   choose(context, layer);
-  Selection selection = selection_of(choices_, budget.first);
+  make_selection(choices_, budget.first, selection_);
   if (action == Action::kChoose) {
-    locks_->lock(newest.sequence, newest.slot, layer.layer, std::move(selection));
+    locks_->lock(newest.sequence, newest.slot, layer.layer, selection_);
   } else {
-    locks_->checkpoint(newest.sequence, newest.slot, layer.layer, std::move(selection));
+    locks_->checkpoint(newest.sequence, newest.slot, layer.layer, selection_);
   }
   counters_.locks = locks_->counters();
 }

@@ -89,6 +89,7 @@ class BudgetedSelector : public CountingSelector {
   std::vector<float> chosen_weights_;         // as chosen_, where they are drawn
   std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]
   std::vector<kernels::PageScores> row_scores_;
+  Selection selection_;                                     // of the chooser at hand
   std::vector<Selection> alone_;                            // of those that share none
   std::vector<const Selection*> kept_of_;                   // [choosers], with locks
   std::vector<RowLists> made_;                              // [choosers], or more

@@ -48,6 +48,21 @@ std::optional<LockState> next_state(LockState state, LockEvent event) {
 SelectionLocks::SelectionLocks(const LockOptions& options, int32_t n_layers)
     : options_(options), n_layers_(n_layers) {}
 
+// A checkpoint that allocates its lists and selection, and frees those before them, takes half as
+// long again as choosing does.
+void SelectionLocks::Layer::add(int32_t slot, int32_t lock_slot, bool is_dense) {
+  dropped.slot = slot;
+  dropped.lock_slot = lock_slot;
+  dropped.is_dense = is_dense;
+  dropped.lists.moves = -1;
+  kept.push_back(std::exchange(dropped, {}));
+}
+
+void SelectionLocks::Layer::drop_first() {
+  dropped = std::move(kept.front());
+  kept.erase(kept.begin());
+}
+
 void SelectionLocks::advance(Layer& layer, LockEvent event, bool counts) {
   const std::optional<LockState> next = next_state(layer.state, event);
   WEFT_CHECK(next.has_value());
@@ -84,9 +99,7 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   // Rows in committed slots are not run again. What is kept for others stays, as many as they are:
   // a request that was preempted has hundreds in a step, and all of a step's rows act before the
   // first is asked for what it keeps.
-  while (own.kept.size() > 1 && own.kept[1].slot < cache.length(sequence)) {
-    own.kept.erase(own.kept.begin());
-  }
+  while (own.kept.size() > 1 && own.kept[1].slot < cache.length(sequence)) own.drop_first();
 
   const Kept* last = own.kept.empty() ? nullptr : &own.kept.back();
   // Where dense passes compare, nothing else ends what is kept or compares it: the passes' tokens
@@ -96,17 +109,12 @@ SelectionLocks::Action SelectionLocks::action(const kv::Cache& cache, kv::Sequen
   if (last == nullptr || (may_end && slot - last->lock_slot >= options_.duration_tokens)) {
     if (own.state != LockState::kUnlocked) advance(own, LockEvent::kEnd, counts);
     advance(own, LockEvent::kChosen, counts);
-    own.kept.push_back(
-        {.slot = slot, .lock_slot = slot, .is_dense = is_dense, .selection = {}, .lists = {}});
+    own.add(slot, slot, is_dense);
     return Action::kChoose;
   }
   if (may_end && slot - last->slot >= interval_tokens) {
     advance(own, LockEvent::kDue, counts);
-    own.kept.push_back({.slot = slot,
-                        .lock_slot = last->lock_slot,
-                        .is_dense = is_dense,
-                        .selection = {},
-                        .lists = {}});
+    own.add(slot, last->lock_slot, is_dense);
     return Action::kCompare;
   }
   advance(own, LockEvent::kStep, counts);
@@ -146,20 +154,21 @@ RowLists& SelectionLocks::lists(kv::SequenceId sequence, int32_t slot, int32_t l
 }
 
 void SelectionLocks::lock(kv::SequenceId sequence, int32_t slot, int32_t layer,
-                          Selection selection) {
-  kept_for(sequence, slot, layer).selection = std::move(selection);
+                          const Selection& selection) {
+  kept_for(sequence, slot, layer).selection = selection;
 }
 
 void SelectionLocks::checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer,
-                                Selection selection) {
+                                const Selection& selection) {
   const Selection& kept = kept_for(sequence, slot - 1, layer).selection;
+  Selection& own = kept_for(sequence, slot, layer).selection;
   WEFT_CHECK(kept.size() == selection.size());
+  own.resize(kept.size());
   for (size_t head = 0; head < kept.size(); ++head) {
     const bool is_kept = !differ_by_more(kept[head], selection[head], options_.update_threshold);
     ++(is_kept ? counters_.kept : counters_.updated);
-    if (is_kept) selection[head] = kept[head];
+    own[head] = is_kept ? kept[head] : selection[head];
   }
-  lock(sequence, slot, layer, std::move(selection));
 }
 
 const SelectionLocks::Kept* SelectionLocks::newest_before(const kv::Cache& cache,

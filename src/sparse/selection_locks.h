@@ -71,10 +71,10 @@ class SelectionLocks {
   /// Valid as the selection is.
   RowLists& lists(kv::SequenceId sequence, int32_t slot, int32_t layer);
   /// Keeps the row's selection, after kChoose.
-  void lock(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
+  void lock(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
   /// Replaces what differs from the row's selection by more than update_threshold, KV head by KV
   /// head; after kCompare. What was kept until then is there by now.
-  void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, Selection selection);
+  void checkpoint(kv::SequenceId sequence, int32_t slot, int32_t layer, const Selection& selection);
 
   /// Of the rows before `slot` the first that read chosen pages since the last dense pass, if it is
   /// known; other rows may have come since.
@@ -123,6 +123,10 @@ class SelectionLocks {
   struct Layer {
     LockState state = LockState::kUnlocked;  // after the newest row
     std::vector<Kept> kept;  // by slots; the last of committed rows, and those of rows after that
+    Kept dropped;            // whose memory the next one takes
+
+    void add(int32_t slot, int32_t lock_slot, bool is_dense);
+    void drop_first();
   };
   /// What a draft's row read.
   struct Drafted {
