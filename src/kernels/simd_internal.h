@@ -42,8 +42,13 @@ inline Mask greater(I32 a, int32_t b) { return _mm512_cmpgt_epi32_mask(a, _mm512
 inline I32 add_one_where(Mask m, I32 x) {
   return _mm512_mask_add_epi32(x, m, x, _mm512_set1_epi32(1));
 }
-/// Bit i is lane i's.
-inline uint32_t mask_bits(Mask m) { return m; }
+/// Bit i is lane i's. The empty asm widens it in a register: GCC 12 otherwise may spill the mask's
+/// 16 bits and load 32, of which the upper ones are what lay there (top_pages under TSan).
+inline uint32_t mask_bits(Mask m) {
+  uint32_t bits = m;
+  asm("" : "+r"(bits));
+  return bits;
+}
 /// low <= x < limit.
 inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm512_set1_epi32(x);
