@@ -72,7 +72,7 @@ TEST_F(Habits, APromptThatIsMissingTwiceOrHostileIsALine) {
   // What is not counted to its end is not given a number.
   expect_error(weft(generate({"-c", "64"}), std::string(100'000, 'x')), 1,
                "the prompt (more than 2048 tokens) does not fit the context of 64 tokens: shorten "
-               "it, the model holds 2048 at most");
+               "it, the model holds 2048 at most, and four times as many with --grp-attn-n 4");
   // Bytes are bytes: NUL and what is no UTF-8 are tokens like others.
   EXPECT_EQ(weft(generate({}), std::string("a\0b", 3)).status, 0);
   EXPECT_NE(weft(generate({}), std::string("a\0b", 3)).out, weft(generate({"ab"})).out);

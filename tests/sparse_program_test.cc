@@ -18,6 +18,7 @@ using test::write_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
@@ -143,6 +144,11 @@ TEST_F(SparseProgram, LocksKeepWhatWasChosen) {
   EXPECT_EQ(locks["checkpoints"], 4);
   EXPECT_EQ(locks["locked_reads"], 2 * (23 - 2 - 4));
   EXPECT_GE(locks["update_rate"], 0);
+  const Outcome told = generate({"-v", "--budget", "128", "--lock-interval", "4", "--lock-duration",
+                                 "12", "--update-threshold", "1"});
+  EXPECT_THAT(told.err, AllOf(HasSubstr("sparse so far: labels, "),
+                              HasSubstr("locks so far: interval 4, duration 12, threshold 1: 2 "
+                                        "made, 1 ended, 4 checkpoints replaced ")));
   const Json whole = generate({"--json", "--budget", "128"}).json()["sparse"];
   EXPECT_FALSE(whole.contains("locks"));
   EXPECT_LT(sparse["index_bytes_read"].get<int64_t>() * 3, whole["index_bytes_read"]);
@@ -435,6 +441,7 @@ TEST_F(EvalSparse, RefusesWhatCannotBe) {
   expect_error(eval({"--task", "poems"}), 2, "--task poems: must be passkey");
   expect_error(eval({"--task", "qa"}), 2, "-f FILE");
   expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: no part of eval sparse");
+  EXPECT_THAT(weft({"eval", "sparse", "--help"}).out, Not(HasSubstr("--kv-limit")));
 }
 
 }  // namespace

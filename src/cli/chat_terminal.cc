@@ -321,6 +321,7 @@ class Chat {
     if (!talk_.is_json() && !(talk_.has_documents() && answered->text.empty())) printer.end();
     last_ = *std::move(answered);
     log_answer(last_->answer_tokens, last_->decode_ms, last_->drafts);
+    log_sparse(engine_);
     if (!talk_.has_documents() || last_->stop_reason == engine::StopReason::kCancelled) note_stop();
     talk_.after_answer();
     if (verbose_) note(kv_text());
@@ -562,14 +563,16 @@ class Chat {
     const auto speed = [](int32_t n, double ms) { return ms <= 0 ? 0.0 : n * 1e3 / ms; };
     const int32_t computed = last_->prompt_tokens - last_->reused_tokens;
     const std::string drafts = drafts_text(last_->drafts), read = sparse_read_text(engine_);
+    const std::string locks = locks_text(engine_);
     note(fmt::format(
         "prompt   {}: {} reused, {} computed in {:.0f} ms ({:.1f} tokens/s)\n"
-        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}{}{}\n{}",
+        "answer   {} in {:.0f} ms ({:.1f} tokens/s)\n{}{}{}{}\n{}",
         counted(last_->prompt_tokens, "token"), last_->reused_tokens, computed, last_->prefill_ms,
         speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
         last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms),
         drafts.empty() ? "" : fmt::format("drafts   {}\n", drafts),
-        read.empty() ? "" : fmt::format("sparse   {}\n", read), context, kv_text()));
+        read.empty() ? "" : fmt::format("sparse   {}\n", read),
+        locks.empty() ? "" : fmt::format("locks    {}\n", locks), context, kv_text()));
     return Status::ok();
   }
 

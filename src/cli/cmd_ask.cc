@@ -316,6 +316,7 @@ class Asker {
     if (stream && !first) fmt::print("\n");
     const engine::Generation& generation = begun.answer.generation;
     log_answer(std::ssize(generation.tokens), generation.decode_ms, generation.drafts);
+    log_sparse(engine_);
     return std::move(begun.answer);
   }
 

@@ -115,10 +115,15 @@ Result<std::vector<int32_t>> tokens_of(const engine::Engine& engine, const std::
                                        const GenerateFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, prompt_tokens(engine, prompt, flags.raw));
   if (tokens.empty()) return invalid_argument("the prompt is empty");
-  if (std::ssize(tokens) > engine.context_tokens()) {
-    return engine::prompt_too_long(engine, flags.generation, "the prompt", std::ssize(tokens));
+  if (std::ssize(tokens) <= engine.context_tokens()) return tokens;
+  const Status status =
+      engine::prompt_too_long(engine, flags.generation, "the prompt", std::ssize(tokens));
+  const bool can_extend = flags.parallel == 1 && flags.session.empty();
+  if (std::ssize(tokens) <= engine.longest_context() || flags.model.group_tokens > 1 ||
+      !can_extend) {
+    return status;
   }
-  return tokens;
+  return Status(status.code(), status.message() + ", and four times as many with --grp-attn-n 4");
 }
 
 /// A prompt that came to be empty must not take the place of a text.

@@ -64,6 +64,7 @@ Status run_beams(engine::Engine& engine, std::span<const int32_t> prompt, const 
   }
   std::fflush(stdout);
   log_answer(std::ssize(best.tokens), best.decode_ms);
+  log_sparse(engine);
   if (!flags.quiet && !flags.json) note_end(engine, best);
   return interrupted() ? cancelled("interrupted: the answers end here") : Status::ok();
 }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/counts_text.h"
 #include "base/log.h"
 #include "engine/kv_size.h"
 #include "sparse/selector.h"
@@ -40,7 +41,8 @@ std::vector<Flag> add_lock_flags(Command command, ModelFlags& flags) {
   return {command
               .add_option("--lock-interval", flags.lock_interval,
                           "sparse decoding: pages are chosen once, kept, and compared with a new "
-                          "choice each so many tokens")
+                          "choice each so many tokens; for gsa with some 30 % of the pages, as "
+                          "other policies lose by it")
               .in_range(1, 1 << 20),
           command
               .add_option("--lock-duration", flags.lock_duration,
@@ -259,19 +261,28 @@ std::string sparse_read_text(const engine::Engine& engine) {
                      share(c.index_bytes_read));
 }
 
+std::string locks_text(const engine::Engine& engine) {
+  if (engine.selector() == nullptr) return "";
+  const sparse::LockOptions& o = engine.sparse_options().lock;
+  const sparse::LockCounters& c = engine.selector()->counters().locks;
+  if (!o.is_on() || c.locks == 0) return "";
+  return fmt::format(
+      "interval {}, duration {}, threshold {}: {} made, {} ended, {} replaced {} of {} selections",
+      o.interval_tokens, o.duration_tokens, o.update_threshold, c.locks, c.unlocks,
+      counted(c.checkpoints, "checkpoint"), c.updated, c.kept + c.updated);
+}
+
 void log_sparse(const engine::Engine& engine) {
-  const std::string read = sparse_read_text(engine);
-  if (!read.empty() && logs_info()) log_info("sparse: " + read);
+  if (!logs_info()) return;
+  const std::string read = sparse_read_text(engine), locks = locks_text(engine);
+  if (!read.empty()) log_info("sparse so far: " + read);
+  if (!locks.empty()) log_info("locks so far: " + locks);
 }
 
 void print_sparse(const engine::Engine& engine) {
-  const std::string read = sparse_read_text(engine);
-  if (read.empty()) return;
-  fmt::print("sparse so far: {}\n", read);
-  const sparse::LockCounters& c = engine.selector()->counters().locks;
-  if (c.locks == 0) return;
-  fmt::print("locks so far: {} made, {} ended, {} checkpoints replaced {} of {} selections\n",
-             c.locks, c.unlocks, c.checkpoints, c.updated, c.kept + c.updated);
+  const std::string read = sparse_read_text(engine), locks = locks_text(engine);
+  if (!read.empty()) fmt::print("sparse so far: {}\n", read);
+  if (!locks.empty()) fmt::print("locks so far: {}\n", locks);
 }
 
 /// "--sparse labels --budget 2048": what the engine was opened with.

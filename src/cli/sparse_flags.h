@@ -21,7 +21,9 @@ bool asks_for_sparse(const ModelFlags& flags);
 void add_sparse_json(const engine::Engine& engine, Json& json);
 /// With --sparse what decode read so far, or "".
 std::string sparse_read_text(const engine::Engine& engine);
-/// The same, and with locks what became of them, as lines for people.
+/// With locks what they are and became so far, or "".
+std::string locks_text(const engine::Engine& engine);
+/// Both, as lines for people.
 void print_sparse(const engine::Engine& engine);
 /// With -v.
 void log_sparse(const engine::Engine& engine);
