@@ -18,7 +18,6 @@ using test::write_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
@@ -441,7 +440,7 @@ TEST_F(EvalSparse, RefusesWhatCannotBe) {
   expect_error(eval({"--task", "poems"}), 2, "--task poems: must be passkey");
   expect_error(eval({"--task", "qa"}), 2, "-f FILE");
   expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: no part of eval sparse");
-  EXPECT_THAT(weft({"eval", "sparse", "--help"}).out, Not(HasSubstr("--kv-limit")));
+  EXPECT_THAT(weft({"eval", "sparse", "--help"}).out, HasSubstr("not of eval sparse"));
 }
 
 }  // namespace

@@ -451,7 +451,7 @@ void add_eval_sparse_command(Command eval, App& app) {
   add_model_flags(command, flags->model);
   add_page_flags(command, flags->model);
   command.get_option("--context").describe("context in tokens (default: the longest text's)");
-  command.get_option("--kv-limit").hide();
+  command.get_option("--kv-limit").describe("not of eval sparse: a smaller -c takes less memory");
   command
       .add_option("--beside", flags->beside,
                   "more files of the model's weights, with commas: each is measured on the same "

@@ -118,11 +118,10 @@ Result<std::vector<int32_t>> tokens_of(const engine::Engine& engine, const std::
   if (std::ssize(tokens) <= engine.context_tokens()) return tokens;
   const Status status =
       engine::prompt_too_long(engine, flags.generation, "the prompt", std::ssize(tokens));
-  const bool can_extend = flags.parallel == 1 && flags.session.empty();
-  if (std::ssize(tokens) <= engine.longest_context() || flags.model.group_tokens > 1 ||
-      !can_extend) {
-    return status;
-  }
+  const bool extends = std::ssize(tokens) > engine.longest_context() &&
+                       flags.model.group_tokens == 1 && flags.parallel == 1 &&
+                       flags.session.empty();
+  if (!extends) return status;
   return Status(status.code(), status.message() + ", and four times as many with --grp-attn-n 4");
 }
 

@@ -193,11 +193,6 @@ Flag Flag::describe(const std::string& help) {
   return *this;
 }
 
-Flag Flag::hide() {
-  as_option(option_).group("");
-  return *this;
-}
-
 Command Command::add_command(const std::string& name, const std::string& help) {
   CLI::App* command = as_command(command_).add_subcommand(name, help);
   command->require_subcommand(0, 0);  // any number: else it has its parent's limit
@@ -364,7 +359,6 @@ FlagDescription describe_flag(const CLI::Option& option) {
 CommandDescription describe_command(const CLI::App& command) {
   CommandDescription out{command.get_name(), command.get_description(), {}, {}, {}};
   for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; })) {
-    if (option->get_group().empty()) continue;
     (option->get_positional() ? out.positional : out.flags).push_back(describe_flag(*option));
   }
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {

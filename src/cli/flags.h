@@ -46,8 +46,6 @@ class Flag {
   std::string name() const;
   /// In place of the help that it has.
   Flag describe(const std::string& help);
-  /// Not in the help: it is there to be refused with the reason.
-  Flag hide();
 
  private:
   friend class Command;

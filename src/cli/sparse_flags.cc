@@ -42,7 +42,7 @@ std::vector<Flag> add_lock_flags(Command command, ModelFlags& flags) {
               .add_option("--lock-interval", flags.lock_interval,
                           "sparse decoding: pages are chosen once, kept, and compared with a new "
                           "choice each so many tokens; for gsa with some 30 % of the pages, as "
-                          "other policies lose by it")
+                          "other policies lose more by it")
               .in_range(1, 1 << 20),
           command
               .add_option("--lock-duration", flags.lock_duration,

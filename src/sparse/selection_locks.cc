@@ -48,8 +48,8 @@ std::optional<LockState> next_state(LockState state, LockEvent event) {
 SelectionLocks::SelectionLocks(const LockOptions& options, int32_t n_layers)
     : options_(options), n_layers_(n_layers) {}
 
-// A checkpoint that allocates its lists and selection, and frees those before them, takes half as
-// long again as choosing does.
+// Where a checkpoint allocated its selection and lists and freed those before them, it took 1.8
+// times as long as choosing without a lock does (scores not counted).
 void SelectionLocks::Layer::add(int32_t slot, int32_t lock_slot, bool is_dense) {
   dropped.slot = slot;
   dropped.lock_slot = lock_slot;
