@@ -264,12 +264,6 @@ TEST_F(SpeculationProgram, TheModelDraftsForItself) {
   const Arguments far{"-p", prompt,         "--budget", "48", "--lock-interval",
                       "65", "--checkpoint", "dense"};
   expect_error(run({"generate"}, far), 2, "64 at most");
-  for (const Arguments& several : {Arguments{"--parallel", "2"}, {"--beams", "2"}}) {
-    Arguments flags{"-p", prompt,         "--raw", "--budget", "48", "--lock-interval",
-                    "4",  "--checkpoint", "dense"};
-    flags.insert(flags.end(), several.begin(), several.end());
-    expect_error(run({"generate"}, flags), 2, "--checkpoint dense is for one answer at a time");
-  }
 }
 
 TEST_F(SpeculationProgram, EvalComparesOneSelectionWithTwo) {

@@ -57,7 +57,7 @@ Result<std::unique_ptr<Batcher>> Batcher::create(Engine& engine, const BatcherOp
   }
   // What was preempted runs its answer's rows again in one step, past the checkpoints between them.
   if (engine.has_dense_checkpoints()) {
-    return invalid_argument(std::string(kOneAnswerAtATime));
+    return unsupported(std::string(kOneAnswerAtATime));
   }
   const kv::Cache& cache = *engine.cache_;
   const int32_t prompt_rows = std::min(options.prompt_rows, engine.step_rows());

@@ -245,7 +245,7 @@ Result<std::vector<BeamChoice>> generate_beams(Engine& engine, std::span<const i
                                                const BeamOptions& options,
                                                FunctionRef<bool(int32_t n_tokens)> goes_on) {
   // A fork knows neither what was locked nor which tokens are pending.
-  if (engine.has_dense_checkpoints()) return invalid_argument(std::string(kOneAnswerAtATime));
+  if (engine.has_dense_checkpoints()) return unsupported(std::string(kOneAnswerAtATime));
   WEFT_RETURN_IF_ERROR(check_options(options));
   if (prompt.empty()) return invalid_argument("the prompt is empty");
   if (std::ssize(prompt) > engine.context_tokens()) {
