@@ -176,7 +176,7 @@ void decode_cached(benchmark::State& state, DType dtype, int64_t n_rows) {
 
 void register_all() {
   for (const DType dtype : kAllTypes) {
-    for (const int64_t rows : {1, 4, 16}) {
+    for (const int64_t rows : {1, 2, 3, 4, 16}) {
       const std::string name = fmt::format("cached/{}/rows:{}", dtype_info(dtype).name, rows);
       benchmark::RegisterBenchmark(name.c_str(), decode_cached, dtype, rows);
     }
@@ -184,7 +184,7 @@ void register_all() {
   benchmark::RegisterBenchmark("read", read_memory)->UseRealTime()->Unit(benchmark::kMillisecond);
   for (const Shape& shape : {kOneB, kSmol}) {
     for (const DType dtype : kAllTypes) {
-      for (const int64_t rows : {1, 4, 16}) {
+      for (const int64_t rows : {1, 2, 3, 4, 16}) {
         const std::string name =
             fmt::format("decode/{}/{}/rows:{}", shape.name, dtype_info(dtype).name, rows);
         benchmark::RegisterBenchmark(name.c_str(), decode, dtype, shape, rows)

@@ -104,12 +104,14 @@ int64_t task_count(const WeightMatrix& weight, int64_t n_rows) {
 
 bool has_row_kernels(Isa isa) { return pick_matmul_decode_row_fns(isa).arrange != nullptr; }
 
-/// So few rows that weights straight from the file are quicker than from a panel (Zen 5, one
-/// thread, weights in the cache: 2 rows of Q4_0 14 us and from a panel 15, 3 rows 20 and 17; of
-/// Q4_K 2 rows 21 and 14).
+/// So few rows that weights straight from the file are quicker than from a panel. Cascade Lake, one
+/// thread, weights in the cache, 2, 3 and 4 rows: Q4_0 50, 69 and 99 us, from a panel 64 (two of
+/// one row), 94 (three) and 83; Q4_K 56, 76 and 107, panel 61, 75 and 86; Q6_K 57, panel 48.
 int64_t few_rows(Isa isa, DType dtype) {
-  if (dtype_info(dtype).block_elements > kActivationBlock) return 1;
-  return has_row_kernels(isa) ? 3 : 2;
+  const bool is_large_block = dtype_info(dtype).block_elements > kActivationBlock;
+  if (!has_row_kernels(isa)) return is_large_block ? 1 : 2;
+  if (!is_large_block) return 3;
+  return dtype == DType::kQ4_K || dtype == DType::kQ5_K || dtype == DType::kIQ4_XS ? 2 : 1;
 }
 
 /// Which of these it is must not change a row's bits: all that one set may pick for a type do.

@@ -196,7 +196,7 @@ TEST(MatmulDecode, ARowIsTheSameBitsForAnyRowsThreadsAndGroup) {
       }
       // The other paths' rounding, where every block has a second byte.
       const auto some = run({three, isa, MatmulPath::kF32}, weights.matrix, x, stride, 7);
-      for (const int64_t rows : {1, 2, 4}) {
+      for (const int64_t rows : {1, 2, 3, 4}) {
         const auto alone = run({one, isa, MatmulPath::kF32}, weights.matrix, x, stride, rows);
         for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], some[i]) << rows << " " << i;
       }
@@ -227,7 +227,7 @@ TEST(MatmulDecode, ALongRowIsTheSameBitsAloneAndAmongOthers) {
       SCOPED_TRACE(label(isa, dtype, kOut, kIn, 1));
       for (const MatmulPath path : {MatmulPath::kInt8, MatmulPath::kF32}) {
         const auto all = run({three, isa, path}, weights.matrix, x, kIn, kRows);
-        for (const int64_t rows : {1, 2, 5}) {
+        for (const int64_t rows : {1, 2, 3, 5}) {
           const auto alone = run({one, isa, path}, weights.matrix, x, kIn, rows);
           for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i], all[i]) << rows << " " << i;
         }
