@@ -62,7 +62,7 @@ class DraftLength {
     double checked = 2;
     double right = 0;
     int32_t n_unpaid = 0;   // times that no draft seemed to pay since the last try
-    int32_t patience = 12;  // so many before one is tried in any case
+    int32_t patience = 16;  // so many before one is tried in any case
   };
 
   int32_t most_tokens_;

@@ -92,6 +92,26 @@ TEST(DraftLength, NothingIsLostWhereNothingIsRight) {
   EXPECT_LT(time_of(100, 0, 0.3), 1.03);  // a short answer
 }
 
+TEST(DraftLength, AShortAnswerLosesAGuessOrTwo) {
+  for (const int32_t evidence : {1, 2}) {
+    DraftLength length(8);
+    int32_t n_drafted = 0;
+    for (int i = 0; i < 16; ++i) {
+      const int32_t n = length.choose(evidence, 0.2);
+      length.add_outcome(evidence, n, 0);
+      n_drafted += n;
+    }
+    EXPECT_LE(n_drafted, evidence) << evidence;
+  }
+}
+
+TEST(DraftLength, WhatIsHardlyFasterIsNotDrafted) {
+  DraftLength length(8);
+  // 35 % are right at first: 1.35 tokens in the time of 1.32 are not worth it, of 1.25 they are.
+  EXPECT_EQ(length.choose(1, 0.32), 0);
+  EXPECT_EQ(length.choose(1, 0.25), 1);
+}
+
 TEST(DraftLength, WhatIsRightPays) {
   EXPECT_LT(time_of(2000, 0.95, 0.15), 0.40);
   EXPECT_LT(time_of(2000, 0.8, 0.2), 0.65);
