@@ -36,6 +36,18 @@ TEST(Simulation, NothingPromisedIsLostAndNothingDeletedComesBack) {
   EXPECT_GT(totals.answers, kSeeds);
 }
 
+// Found by `make soak`: a store's limit ends an ingest between a changed document, whose old record
+// goes, and a new document with the old text, whose record does not fit any more. Nothing that a
+// stored document needs is lost by it.
+TEST(Simulation, AnOldTextThatIsNewElsewhereMayWaitForRoom) {
+  const test::TempDir dir;
+  const auto simulation = make(dir);
+  ASSERT_NE(simulation, nullptr);
+  const std::vector<size_t> actions = {0, 1, 5, 9, 10, 11, 12};
+  const auto finding = simulation->run(1795902997116, &actions);
+  EXPECT_FALSE(finding) << describe(*finding);
+}
+
 TEST(Simulation, ADiskThatLiesIsNoticedAndToldInFewActions) {
   const test::TempDir dir;
   const auto simulation = make(dir);

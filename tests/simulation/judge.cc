@@ -32,7 +32,7 @@ Status World::judge(Actor& actor, const Op& op, const Outcome& out, bool alone) 
   return alone && machine_.has_power() ? check_nothing_lost() : Status::ok();
 }
 
-/// Records that were promised are there as long as the index has their chunks.
+/// Records that were promised are there as long as the index has their documents as stored.
 Status World::check_nothing_lost() {
   uint64_t bytes = 0;
   const auto there = records_in_folder(bytes);
@@ -42,10 +42,11 @@ Status World::check_nothing_lost() {
   WEFT_ASSIGN_OR_RETURN(const auto index,
                         retrieval::Index::open(library::index_path(setting_.dir),
                                                retrieval::Index::Mode::kReadOnly, process));
+  WEFT_ASSIGN_OR_RETURN(const auto finished, finished_records(*index));
   for (const Hash128& hash : expected_.stored) {
-    if (there.contains(hash)) continue;
-    WEFT_ASSIGN_OR_RETURN(const bool is_needed, index->has_record(hash));
-    if (is_needed) return corrupt("record " + hash.to_hex() + " is needed and was removed");
+    if (!there.contains(hash) && finished.contains(hash)) {
+      return corrupt("record " + hash.to_hex() + " is needed and was removed");
+    }
   }
   return Status::ok();
 }

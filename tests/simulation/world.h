@@ -83,6 +83,7 @@ class World {
   Status check_document(library::Library& library, const retrieval::Document& document,
                         std::set<Hash128>& records);
   Status check_records(Actor& checker, const std::set<Hash128>& needed);
+  static Result<std::set<Hash128>> finished_records(retrieval::Index& index);
   Status check_memory(Actor& actor);
   Status check_folder(bool nobody_is_left);
   /// The store's records as they are in the folder, by no process's eyes.
