@@ -45,12 +45,12 @@ TEST(PageBudget, KeepsTheRowsPageThenTheSinkThenTheNewest) {
   EXPECT_EQ(of(gsa, 1599).end, 98);  // two last blocks: the row's and the one before it
 }
 
-// Of 100 pages five, what is always read counted, and a sample of the others.
-TEST(PageBudget, LabelsTakeATwentiethByScoresAndDrawTheRest) {
+// Of 100 pages seven, what is always read counted, and a sample of the others.
+TEST(PageBudget, LabelsTakeASixteenthByScoresAndDrawTheRest) {
   struct Case {
     int32_t budget_tokens, n_chosen, n_best;
   };
-  for (const Case& c : {Case{64, 1, 1}, Case{80, 2, 2}, Case{96, 3, 2}, Case{512, 29, 2}}) {
+  for (const Case& c : {Case{64, 1, 1}, Case{112, 4, 4}, Case{128, 5, 4}, Case{512, 29, 4}}) {
     SparseOptions options{.policy = Policy::kLabels, .budget_tokens = c.budget_tokens};
     const PageBudget budget = of(options, 1599);
     EXPECT_EQ(budget.n_chosen, c.n_chosen);
@@ -63,8 +63,8 @@ TEST(PageBudget, LabelsTakeATwentiethByScoresAndDrawTheRest) {
               0);
   }
   EXPECT_FALSE(of({.policy = Policy::kLabels, .retain = 0.9}, 1599).samples());
-  const SparseOptions thirteen{.policy = Policy::kLabels, .budget_tokens = 208};
-  EXPECT_FALSE(of(thirteen, 4099).samples());  // of 257 pages, rounded up
+  const SparseOptions seventeen{.policy = Policy::kLabels, .budget_tokens = 272};
+  EXPECT_FALSE(of(seventeen, 4099).samples());  // of 257 pages, rounded up
 }
 
 TEST(PageBudget, ARatioIsOfThePagesThereAre) {

@@ -39,7 +39,7 @@ inline constexpr Names kPolicies({
     Named{
         Policy::kLabels, "labels",
         "those with the keys nearest to the query, by two bits a dimension of each key, and past a "
-        "twentieth of all pages a sample"},
+        "sixteenth of all pages a sample"},
     Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "the same by 16 dimensions of each key (Double Sparsity)"},
@@ -105,9 +105,9 @@ struct SparseOptions {
   Status check(int32_t page_tokens) const;
 };
 
-/// The share of a row's pages that kLabels takes by their scores before it draws: a twentieth,
-/// rounded up.
-inline constexpr int32_t kLookedUpDivisor = 20;
+/// The share of a row's pages that kLabels takes by their scores before it draws: a sixteenth,
+/// rounded up (docs/sparse.md has what other shares cost).
+inline constexpr int32_t kLookedUpDivisor = 16;
 
 /// What `retain` keeps at least, and at most as a share of the pages.
 inline constexpr int32_t kLeastRetainedPages = 8;

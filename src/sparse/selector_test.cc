@@ -467,10 +467,10 @@ TEST_P(EachPolicy, ChoosesThePagesThatItsScoresSay) {
   }
 }
 
-// A twentieth of the pages by their scores, what is always read counted, and a sample of the rest.
+// A sixteenth of the pages by their scores, what is always read counted, and a sample of the rest.
 TEST(Labels, TheBestAreReadAndASampleOfTheRest) {
   const SparseOptions options = options_of(Policy::kLabels, 20 * kPageTokens);
-  EXPECT_EQ(page_budget(options, 16 * 150 + 3, kPageTokens).n_best, 8 - 3);
+  EXPECT_EQ(page_budget(options, 16 * 150 + 3, kPageTokens).n_best, 10 - 3);
   EXPECT_EQ(page_budget(options, 16 * 400, kPageTokens).n_best, 17);  // all that are chosen
   EXPECT_FALSE(page_budget(options, 16 * 400, kPageTokens).samples());
   for (const DType k_type : {DType::kF16, DType::kF32}) {
