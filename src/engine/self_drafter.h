@@ -27,8 +27,8 @@ class SelfDrafter : public spec::Drafter {
   void add(std::span<const int32_t> tokens) override {
     if (!tokens.empty()) newest_ = tokens.back();
   }
-  /// Always the same.
-  int32_t evidence() override { return 1; }
+  /// Always the same, and not the least, as most of these guesses are right.
+  int32_t evidence() override { return 2; }
   Result<std::vector<int32_t>> draft(int32_t n) override {
     return engine_.draft_rows(*sequence_, newest_, n, cancelled_);
   }

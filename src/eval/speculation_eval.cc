@@ -182,7 +182,7 @@ SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quot
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows) {
   std::vector<double> speedups;
   for (const SpeculationRow& row : rows) {
-    if (row.misled) speedups.push_back(row.misled_speedup());
+    if (row.misled && row.misled->drafts.accepted == 0) speedups.push_back(row.misled_speedup());
   }
   return summary_of(speedups);
 }

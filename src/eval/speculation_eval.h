@@ -27,8 +27,8 @@ struct SpeculationRow {
   spec::DraftCounters drafts;  // of one run
   double plain_ms = 0;         // decoding, the least of the runs
   double draft_ms = 0;
-  /// After a text by which each guess of n-grams is wrong; none for other drafters, which are not
-  /// misled by it.
+  /// After a text by which each guess of n-grams is wrong, but for those that an answer which says
+  /// something twice makes from itself; none for other drafters, which are not misled by it.
   struct Misled {
     spec::DraftCounters drafts;
     double ms = 0;
@@ -67,7 +67,7 @@ struct SpeculationSummary {
 };
 /// Speedups of all rows, or of those of whose drafts more than half were right.
 SpeculationSummary speedup_of(const std::vector<SpeculationRow>& rows, bool quoting_only);
-/// Of all rows that were misled, where all guesses are wrong.
+/// Of the rows that were misled and of which no guess was right.
 SpeculationSummary misled_speedup_of(const std::vector<SpeculationRow>& rows);
 
 /// Over all rows; none where no row has them.

@@ -67,6 +67,8 @@ class DraftLength {
 
   int32_t most_tokens_;
   std::array<Record, kMostEvidence> records_;
+  int64_t n_steps_ = 0;
+  int64_t n_lost_ = 0;    // drafts without a right token, less the others
   int32_t n_drafts_ = 0;  // since a step was without one
 };
 
