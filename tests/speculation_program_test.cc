@@ -181,8 +181,10 @@ TEST_F(SpeculationProgram, EvalSaysWhetherItPays) {
   EXPECT_EQ(json["unfinished"], false);
   EXPECT_EQ(json["left_out"],
             Json({{"short_answers", 0}, {"long_questions", 0}, {"not_asked", 0}}));
-  const Outcome text =
-      run({"eval", "speculation"}, {"-f", path("questions.json"), "-n", "4", "--repeat", "1"});
+  Arguments short_answers{"-f", path("questions.json"), "-n", "4", "--repeat", "1"};
+  const Outcome text = run({"eval", "speculation"}, short_answers);
+  short_answers.push_back("--json");
+  EXPECT_GT(run({"eval", "speculation"}, short_answers).json()["all_wrong"]["speedup"], 0);
   EXPECT_THAT(text.out, HasSubstr("times as fast"));
   EXPECT_THAT(text.out, HasSubstr("every draft wrong"));  // four tokens repeat nothing
   EXPECT_THAT(text.out, Not(HasSubstr("left out")));

@@ -754,7 +754,10 @@ TEST_F(SpeculatedByItself, AnEvaluationMisleadsNgramsAlone) {
                                                 [](int64_t, int64_t) { return true; });
     ASSERT_TRUE(results.is_ok()) << results.status().message();
     ASSERT_EQ(results->rows.size(), 1u);
-    EXPECT_EQ(results->rows[0].misled.has_value(), kind == spec::DrafterKind::kNgram);
+    const auto& misled = results->rows[0].misled;
+    EXPECT_EQ(misled.has_value(), kind == spec::DrafterKind::kNgram);
+    const bool counts = misled && misled->drafts.accepted == 0;
+    EXPECT_EQ(eval::misled_speedup_of(results->rows).n, counts ? 1 : 0);
   }
 }
 
