@@ -9,16 +9,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/narrow.h"
 #include "kernels/kv_codec_internal.h"
 #include "kernels/page_digest_internal.h"
+#include "kernels/score_groups_internal.h"
 
 namespace weft::kernels {
 namespace {
-
-/// Of a task of score_digests: some 34 KB of a 1B model's digests, which are a few microseconds and
-/// stay in the L2 for the next row of the same sequence. A multiple of the four pages that kernels
-/// take at once.
-constexpr int64_t kBlockPages = 32;
 
 int64_t element_bytes(const DigestLayout& layout) {
   return layout.type == DigestType::kInt8 ? sizeof(int8_t) : sizeof(float);
@@ -27,6 +24,50 @@ int64_t element_bytes(const DigestLayout& layout) {
 /// Of a query that is packed, its factors not counted.
 int64_t packed_bytes(const DigestLayout& layout, int32_t n_heads) {
   return n_heads * query_stride(layout) * element_bytes(layout);
+}
+
+int64_t n_blocks(int64_t n_pages) { return (n_pages + kBlockPages - 1) / kBlockPages; }
+
+/// Calls fn(query, begin, n, score) for each block of each query, n pages from `begin` on, which
+/// calls score(scores, stride): scores[h * stride + i] = that of page begin + i.
+template <class Query, class Fn>
+void score_blocks(const Context& context, const PagedDigests& digests, int32_t n_heads, float scale,
+                  std::span<const Query> queries, const Fn& fn) {
+  const DigestLayout& layout = digests.layout;
+  WEFT_CHECK(n_heads > 0 && n_heads % layout.n_kv_heads == 0);
+  int64_t most_pages = 0;
+  for (const Query& query : queries) most_pages = std::max(most_pages, std::ssize(query.pages));
+  if (most_pages == 0) return;
+  const PageDigestFns& fns = pick_page_digest_fns(context.isa);
+  const int64_t n_queries = std::ssize(queries), bytes = packed_bytes(layout, n_heads);
+  auto* const elements = context.workspace->of_op<std::byte>(Use::kActivations, n_queries * bytes);
+  auto* const factors = context.workspace->of_op<float>(Use::kActivationScale, n_queries * n_heads);
+  const auto packed_at = [&](int64_t i) {
+    return PackedQuery{elements + i * bytes, factors + i * n_heads};
+  };
+  context.pool.run(n_queries, [&](int64_t i, int) {
+    for (int32_t head = 0; head < n_heads; ++head) {
+      fns.pack(layout, queries[i].q + int64_t{head} * layout.head_dim, scale, head, packed_at(i));
+    }
+  });
+  // A block of all queries before the next block: rows of one sequence read the same pages.
+  context.pool.run(n_blocks(most_pages) * n_queries, [&](int64_t task, int) {
+    const Query& query = queries[task % n_queries];
+    const int64_t n_pages = std::ssize(query.pages), begin = task / n_queries * kBlockPages;
+    if (begin >= n_pages) return;
+    const int64_t end = std::min(n_pages, begin + kBlockPages);
+    fn(query, begin, end - begin, [&](float* scores, int64_t stride) {
+      const ScoreRows rows = {.digests = digests,
+                              .query = packed_at(task % n_queries),
+                              .n_heads = n_heads,
+                              .pages = query.pages.data(),
+                              .n_pages = n_pages,
+                              .scores = scores,
+                              .stride = stride,
+                              .next_begin = begin + context.pool.size() * kBlockPages};
+      fns.score(rows, begin, end);
+    });
+  });
 }
 
 }  // namespace
@@ -59,41 +100,39 @@ void make_digests(const Context& context, const PagedKv& kv, std::span<const int
 
 void score_digests(const Context& context, const PagedDigests& digests, int32_t n_heads,
                    float scale, std::span<const DigestQuery> queries) {
-  const DigestLayout& layout = digests.layout;
-  WEFT_CHECK(n_heads > 0 && n_heads % layout.n_kv_heads == 0);
-  int64_t most_pages = 0;
-  for (const DigestQuery& query : queries) {
-    WEFT_CHECK(query.stride >= std::ssize(query.pages));
-    most_pages = std::max(most_pages, std::ssize(query.pages));
+  for (const DigestQuery& query : queries) WEFT_CHECK(query.stride >= std::ssize(query.pages));
+  score_blocks(context, digests, n_heads, scale, queries,
+               [](const DigestQuery& query, int64_t begin, int64_t, const auto& score) {
+                 score(query.scores + begin, query.stride);
+               });
+}
+
+int64_t group_query_floats(int32_t n_heads, int64_t n_pages) {
+  return n_blocks(n_pages) * block_floats(n_heads);
+}
+
+void score_groups(const Context& context, const PagedDigests& digests, int32_t n_heads, float scale,
+                  std::span<const GroupQuery> queries) {
+  const int32_t n_kv_heads = digests.layout.n_kv_heads;
+  for (const GroupQuery& query : queries) {
+    WEFT_CHECK(query.of_groups.rows == n_kv_heads);
+    WEFT_CHECK(query.of_groups.columns == std::ssize(query.pages));
   }
-  if (most_pages == 0) return;
-  const PageDigestFns& fns = pick_page_digest_fns(context.isa);
-  const int64_t n_queries = std::ssize(queries), bytes = packed_bytes(layout, n_heads);
-  auto* const elements = context.workspace->of_op<std::byte>(Use::kActivations, n_queries * bytes);
-  auto* const factors = context.workspace->of_op<float>(Use::kActivationScale, n_queries * n_heads);
-  const auto packed_at = [&](int64_t i) {
-    return PackedQuery{elements + i * bytes, factors + i * n_heads};
-  };
-  context.pool.run(n_queries, [&](int64_t i, int) {
-    for (int32_t head = 0; head < n_heads; ++head) {
-      fns.pack(layout, queries[i].q + int64_t{head} * layout.head_dim, scale, head, packed_at(i));
-    }
-  });
-  // A block of all queries before the next block: rows of one sequence read the same pages.
-  const int64_t n_blocks = (most_pages + kBlockPages - 1) / kBlockPages;
-  context.pool.run(n_blocks * n_queries, [&](int64_t task, int) {
-    const DigestQuery& query = queries[task % n_queries];
-    const int64_t n_pages = std::ssize(query.pages), begin = task / n_queries * kBlockPages;
-    if (begin >= n_pages) return;
-    const ScoreRows rows = {.digests = digests,
-                            .query = packed_at(task % n_queries),
-                            .n_heads = n_heads,
-                            .pages = query.pages.data(),
-                            .n_pages = n_pages,
-                            .scores = query.scores,
-                            .stride = query.stride,
-                            .next_begin = begin + context.pool.size() * kBlockPages};
-    fns.score(rows, begin, std::min(n_pages, begin + kBlockPages));
+  const ScoreGroupsFns& fns = pick_score_groups_fns(context.isa);
+  score_blocks(context, digests, n_heads, scale, queries,
+               [&](const GroupQuery& query, int64_t begin, int64_t n, const auto& score) {
+                 float* const block = query.of_heads + begin / kBlockPages * block_floats(n_heads);
+                 score(block, kBlockPages);
+                 fns.sum_block(block, n_heads, n);
+               });
+  context.pool.run(std::ssize(queries) * n_kv_heads, [&](int64_t task, int) {
+    const GroupQuery& query = queries[task / n_kv_heads];
+    const GroupBlocks blocks = {.blocks = query.of_heads,
+                                .n_pages = std::ssize(query.pages),
+                                .n_heads = n_heads,
+                                .group = n_heads / n_kv_heads};
+    const auto kv_head = narrow<int32_t>(task % n_kv_heads);
+    fns.join(blocks, kv_head, query.of_groups.row(kv_head).data());
   });
 }
 

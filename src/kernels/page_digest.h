@@ -11,6 +11,7 @@
 #include "kernels/page_digest_layout.h"
 #include "kernels/paged_kv.h"
 #include "kernels/workspace_size.h"
+#include "tensor/matrix_view.h"
 
 namespace weft::kernels {
 
@@ -49,7 +50,23 @@ struct DigestQuery {
 void score_digests(const Context& context, const PagedDigests& digests, int32_t n_heads,
                    float scale, std::span<const DigestQuery> queries);
 
-/// What score_digests takes of the workspace for so many queries.
+/// One row's query, the pages to score for it, and room for what its heads make of them.
+struct GroupQuery {
+  const float* q = nullptr;        // [n_heads * head_dim], rotated, not scaled
+  std::span<const int32_t> pages;  // fastest ascending
+  float* of_heads = nullptr;       // [group_query_floats]: anything
+  MatrixView<float> of_groups;     // [n_kv_heads, pages.size()]
+};
+
+/// Floats of GroupQuery::of_heads: some more than one of each page and head.
+int64_t group_query_floats(int32_t n_heads, int64_t n_pages);
+
+/// of_groups = what group_scores (top_pages.h) makes of score_digests' scores, but for rounding,
+/// and sooner. A row's depend on it alone.
+void score_groups(const Context& context, const PagedDigests& digests, int32_t n_heads, float scale,
+                  std::span<const GroupQuery> queries);
+
+/// What score_digests or score_groups takes of the workspace for so many queries.
 void count_score_digests(const DigestLayout& layout, int32_t n_heads, int64_t n_queries,
                          WorkspaceSize& size);
 

@@ -458,7 +458,7 @@ void score_as(const ScoreRows& rows, int64_t begin, int64_t end) {
         const int32_t head = kv_head * group + h;
         tile.q = q + int64_t{head} * tile.q_stride;
         tile.factors = rows.query.factors + head;
-        tile.scores = rows.scores + head * rows.stride + i;
+        tile.scores = rows.scores + head * rows.stride + i - begin;
         score_tile<Digest, kVectors, kHeads, kHasPart>(tile);
       });
     }

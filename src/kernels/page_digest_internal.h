@@ -32,7 +32,7 @@ struct ScoreRows {
   int32_t n_heads;
   const int32_t* pages;
   int64_t n_pages;
-  float* scores;  // [n_heads][stride]
+  float* scores;  // [n_heads][stride], of the pages that are scored
   int64_t stride;
   int64_t next_begin;  // of the block that the worker most likely takes next, or any after the last
 };
@@ -44,7 +44,7 @@ struct PageDigestFns {
   /// Head `head` of a query; q [head_dim] is the head's.
   void (*pack)(const DigestLayout& layout, const float* q, float scale, int32_t head,
                const PackedQuery& packed);
-  /// scores[h * stride + i] of the list's pages i in [begin, end).
+  /// scores[h * stride + i - begin] of the list's pages i in [begin, end).
   void (*score)(const ScoreRows& rows, int64_t begin, int64_t end);
 };
 

@@ -18,6 +18,19 @@
 
 namespace weft::kernels::WEFT_ISA {
 
+#if defined(__AVX2__)
+/// The maxima of four registers of eight lanes, none of which is NaN.
+inline void reduce_max4_halves(__m256 a, __m256 b, __m256 c, __m256 d, float* tops) {
+  const auto join = [](__m256 x, __m256 y) {
+    return _mm256_max_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y));
+  };
+  const __m256 ab = join(a, b), cd = join(c, d);
+  const __m256 all =
+      _mm256_max_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+  _mm_storeu_ps(tops, _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+#endif
+
 #if defined(__AVX512F__)
 
 inline constexpr int kLanes = 16;
@@ -93,6 +106,13 @@ inline void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* sums) {
       _mm256_hadd_ps(_mm256_hadd_ps(fold(a), fold(b)), _mm256_hadd_ps(fold(c), fold(d)));
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
 }
+/// The four maxima of lanes, none of which is NaN.
+inline void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* tops) {
+  const auto fold = [](__m512 x) {
+    return _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  };
+  reduce_max4_halves(fold(a), fold(b), fold(c), fold(d), tops);
+}
 
 #elif defined(__AVX2__)
 
@@ -164,6 +184,9 @@ inline F32 load_doubled(const float* p) {
 inline void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* sums) {
   const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+}
+inline void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* tops) {
+  reduce_max4_halves(a, b, c, d, tops);
 }
 
 #else
@@ -249,6 +272,12 @@ inline void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* sums) {
   sums[1] = (b[0] + b[2]) + (b[1] + b[3]);
   sums[2] = (c[0] + c[2]) + (c[1] + c[3]);
   sums[3] = (d[0] + d[2]) + (d[1] + d[3]);
+}
+inline void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* tops) {
+  tops[0] = reduce_max(a);
+  tops[1] = reduce_max(b);
+  tops[2] = reduce_max(c);
+  tops[3] = reduce_max(d);
 }
 
 #endif

@@ -6,12 +6,11 @@ namespace weft::sparse {
 namespace {
 
 /// Every KV head's score is the sum over all query heads.
-void sum_heads(const kernels::PageScores& scores) {
-  const MatrixView<float>& groups = scores.of_groups;
+void sum_heads(const MatrixView<const float>& heads, const MatrixView<float>& groups) {
   const std::span<float> sum = groups.row(0);
   std::ranges::fill(sum, 0.0f);
-  for (int64_t head = 0; head < scores.of_heads.rows; ++head) {
-    const std::span<const float> one = scores.of_heads.row(head);
+  for (int64_t head = 0; head < heads.rows; ++head) {
+    const std::span<const float> one = heads.row(head);
     for (size_t page = 0; page < sum.size(); ++page) sum[page] += one[page];
   }
   for (int64_t head = 1; head < groups.rows; ++head) {
@@ -30,21 +29,50 @@ void DigestScorer::prepare(const kernels::Context& context, const kv::SelectingL
 
 void DigestScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
                          std::span<const Candidates> rows) {
+  heads_agree_ == HeadsAgree::kByMaximum ? score_shares(context, layer, rows)
+                                         : score_sums(context, layer, rows);
+}
+
+void DigestScorer::score_shares(const kernels::Context& context, const kv::SelectingLayer& layer,
+                                std::span<const Candidates> rows) {
+  const auto floats_of = [&](const Candidates& one) {
+    return kernels::group_query_floats(layer.n_heads, std::ssize(one.pages));
+  };
+  int64_t n_floats = 0;
+  for (const Candidates& one : rows) n_floats += floats_of(one);
+  of_heads_.resize(n_floats);
+  group_queries_.clear();
+  float* of_heads = of_heads_.data();
+  for (const Candidates& one : rows) {
+    group_queries_.push_back(
+        {.q = one.row->q, .pages = one.pages, .of_heads = of_heads, .of_groups = one.scores});
+    of_heads += floats_of(one);
+  }
+  kernels::score_groups(context, digests_.digests, layer.n_heads, layer.scale, group_queries_);
+}
+
+void DigestScorer::score_sums(const kernels::Context& context, const kv::SelectingLayer& layer,
+                              std::span<const Candidates> rows) {
   int64_t n_floats = 0;
   for (const Candidates& one : rows) n_floats += layer.n_heads * std::ssize(one.pages);
   of_heads_.resize(n_floats);
   queries_.clear();
-  scores_.clear();
   float* scores = of_heads_.data();
   for (const Candidates& one : rows) {
     const int64_t n_pages = std::ssize(one.pages);
     queries_.push_back({.q = one.row->q, .pages = one.pages, .scores = scores, .stride = n_pages});
-    scores_.push_back({.of_heads = {scores, layer.n_heads, n_pages}, .of_groups = one.scores});
     scores += layer.n_heads * n_pages;
   }
   kernels::score_digests(context, digests_.digests, layer.n_heads, layer.scale, queries_);
-  if (heads_agree_ == HeadsAgree::kByMaximum) return kernels::group_scores(context, scores_);
-  for (const kernels::PageScores& one : scores_) sum_heads(one);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    sum_heads({queries_[i].scores, layer.n_heads, queries_[i].stride}, rows[i].scores);
+  }
+}
+
+// A block of 32 pages more or less is of a row, not of a page.
+int64_t DigestScorer::scratch_floats_per_page(int32_t n_heads) const {
+  constexpr int64_t kPages = 1024;
+  return kernels::group_query_floats(n_heads, kPages) / kPages + 1;
 }
 
 void DigestScorer::count(kernels::Isa, const kernels::KvLayout& layout, int32_t n_heads,

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/page_digest.h"
-#include "kernels/top_pages.h"
 #include "sparse/page_scorer.h"
 
 namespace weft::sparse {
@@ -26,19 +25,24 @@ class DigestScorer : public PageScorer {
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
     return n_pages * kv::page_digest_bytes(format_, layout);
   }
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
+  int64_t scratch_floats_per_page(int32_t n_heads) const override;
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
   /// What prepare() saw to, of its layer.
   const kv::LayerDigests& digests() const { return digests_; }
 
  private:
+  void score_shares(const kernels::Context& context, const kv::SelectingLayer& layer,
+                    std::span<const Candidates> rows);
+  void score_sums(const kernels::Context& context, const kv::SelectingLayer& layer,
+                  std::span<const Candidates> rows);
+
   kv::DigestFormat format_;
   HeadsAgree heads_agree_;
   kv::LayerDigests digests_;     // of the layer at hand
-  std::vector<float> of_heads_;  // [rows][n_heads][pages of the row]
+  std::vector<float> of_heads_;  // of the rows, one after the other
   std::vector<kernels::DigestQuery> queries_;
-  std::vector<kernels::PageScores> scores_;
+  std::vector<kernels::GroupQuery> group_queries_;
 };
 
 }  // namespace weft::sparse

@@ -47,9 +47,10 @@ class LabelScorer : public PageScorer {
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                      int64_t n_chosen) const override;
   /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
-  /// two places; and of pages that are read in any case exact ones.
+  /// two places; of pages that are read in any case exact ones; and what digests take.
   int64_t scratch_floats_per_page(int32_t n_heads) const override {
-    return (shares_of_ == SharesOf::kAllPages ? 7 : 6) * n_heads;
+    return (shares_of_ == SharesOf::kAllPages ? 7 : 6) * n_heads +
+           coarse_.scratch_floats_per_page(n_heads);
   }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
