@@ -85,16 +85,19 @@ double seconds_of(const auto& fn) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Reads all bytes, 32 KB a task, and does nothing with them: what the memory allows.
+/// Reads a word of each cache line, 32 KB a task, and does nothing with them: what the memory
+/// allows. All eight words, without vectors, took as long as digests' scores.
 void read_all(ThreadPool& pool, std::span<const std::byte> bytes) {
   constexpr int64_t kPieceBytes = 32768;
   std::atomic<uint64_t> all = 0;
   pool.run(std::ssize(bytes) / kPieceBytes, [&](int64_t piece, int) {
-    uint64_t sums[8] = {};
-    for (int64_t at = piece * kPieceBytes; at < (piece + 1) * kPieceBytes; at += 64) {
-      uint64_t words[8];
-      std::memcpy(words, bytes.data() + at, sizeof(words));
-      for (int i = 0; i < 8; ++i) sums[i] ^= words[i];
+    uint64_t sums[4] = {};
+    for (int64_t at = piece * kPieceBytes; at < (piece + 1) * kPieceBytes; at += 256) {
+      for (int64_t i = 0; i < 4; ++i) {
+        uint64_t word;
+        std::memcpy(&word, bytes.data() + at + 64 * i, sizeof(word));
+        sums[i] ^= word;
+      }
     }
     for (const uint64_t sum : sums) all ^= sum;
   });
@@ -108,39 +111,50 @@ double low_decile(std::vector<double> seconds) {
   return *tenth;
 }
 
+/// The digests of kLayers layers, of random keys.
+struct Layers {
+  Layers(const Context& context, const Shape& shape, const Type& type)
+      : layout(layout_of(shape, type)),
+        layer_bytes(int64_t{kPages} * shape.n_kv_heads * digest_bytes(layout)),
+        memory(AlignedBuffer<std::byte>::uninitialised(kLayers * layer_bytes)) {
+    std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      make_digests(context, make_paged_kv(kv_layout_of(shape), kv_bytes.data()), pages, at(layer));
+    }
+  }
+  std::span<std::byte> bytes(int64_t layer) {
+    return {memory.data() + layer % kLayers * layer_bytes, static_cast<size_t>(layer_bytes)};
+  }
+  PagedDigests at(int64_t layer) { return make_paged_digests(layout, bytes(layer).data()); }
+
+  DigestLayout layout;
+  int64_t layer_bytes;
+  AlignedBuffer<std::byte> memory;
+  std::vector<int32_t> pages = all_pages(kPages);
+};
+
 /// All pages of a layer for one row, layer after layer.
 void run_score(benchmark::State& state, Isa isa, const Shape& shape, const Type& type,
                int n_threads) {
-  const DigestLayout layout = layout_of(shape, type);
-  const int64_t layer_bytes = int64_t{kPages} * shape.n_kv_heads * digest_bytes(layout);
-  auto memory = AlignedBuffer<std::byte>::uninitialised(kLayers * layer_bytes);
-  const std::vector<int32_t> pages = all_pages(kPages);
-  std::vector<std::byte> kv_bytes = random_pages(shape, kPages);
   const std::vector<float> q = random_floats(shape.n_heads * shape.head_dim, 2);
   std::vector<float> scores(int64_t{shape.n_heads} * kPages);
   TestPool pool(n_threads);
   const Context context{pool, isa};
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
-    make_digests(context, make_paged_kv(kv_layout_of(shape), kv_bytes.data()), pages,
-                 make_paged_digests(layout, memory.data() + layer * layer_bytes));
-  }
+  Layers layers(context, shape, type);
+  const DigestQuery query = {q.data(), layers.pages, scores.data(), kPages};
   std::vector<double> scored, read;
   int64_t layer = 0;
   for (auto _ : state) {
-    std::byte* const bytes = memory.data() + layer++ % kLayers * layer_bytes;
-    const DigestQuery query = {q.data(), pages, scores.data(), kPages};
     scored.push_back(seconds_of([&] {
-      score_digests(context, make_paged_digests(layout, bytes), shape.n_heads, 0.125f, {&query, 1});
+      score_digests(context, layers.at(layer), shape.n_heads, 0.125f, {&query, 1});
     }));
     state.SetIterationTime(scored.back());
-    const int64_t other = (layer + kLayers / 2) % kLayers * layer_bytes;
-    read.push_back(seconds_of([&] {
-      read_all(pool, {memory.data() + other, static_cast<size_t>(layer_bytes)});
-    }));
+    read.push_back(seconds_of([&] { read_all(pool, layers.bytes(layer + kLayers / 2)); }));
+    ++layer;
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = 1e-9 * layer_bytes / low_decile(scored);
-  state.counters["read GB/s"] = 1e-9 * layer_bytes / low_decile(read);
+  state.counters["GB/s"] = 1e-9 * layers.layer_bytes / low_decile(scored);
+  state.counters["read GB/s"] = 1e-9 * layers.layer_bytes / low_decile(read);
   state.counters["share"] = low_decile(read) / low_decile(scored);
 }
 

@@ -6,9 +6,10 @@
 //
 // Int8: a query's magnitudes are rounded to 7 bits, so that bytes are multiplied by bytes
 // (vpdpbusd, vpmaddubsw) and a sum is exact, at most 256 * 127 * 127. In 15 bits, digests widened
-// to 16, one core read digests 0.58 times as fast as memory allows with AVX2, and 0.88 times now;
-// with AVX-512 1.0 and 1.24 times (Cascade Lake; page_digest_bench). Of the ten largest tokens
-// Quest finds 0.805 and 0.924 in place of 0.806 and 0.925 (SmolLM2, 208 and 512 of 4,096 tokens).
+// to 16, one core took 1.5 times as long with AVX2, and 1.2 times with AVX-512 (Cascade Lake; now
+// two threads score at 0.6 to 0.7 of memory's speed there: page_digest_bench). Of the ten largest
+// tokens Quest finds 0.805 and 0.924 in place of 0.806 and 0.925 (SmolLM2, 208 and 512 of 4,096
+// tokens).
 #include <float.h>
 #include <math.h>
 

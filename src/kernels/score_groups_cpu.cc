@@ -4,7 +4,7 @@
 // A head's scores in a row of their own were thousands of bytes apart from the next head's, at
 // places that the L1 takes for the same few; and the passes for maxima and sums waited for what
 // another core had written and both had dropped from the L2 meanwhile. Of 2,044 pages and 32 heads
-// scores and shares took 0.053 of the time of dense attention over them, now 0.047 (two threads of
+// scores and shares took 0.054 of the time of dense attention over them, now 0.049 (two threads of
 // a Cascade Lake; K, V and digests from memory).
 #include <float.h>
 #include <math.h>
