@@ -2,6 +2,7 @@
 // whatever the numbers of heads and pages, and a row's own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
