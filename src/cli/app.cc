@@ -207,6 +207,7 @@ Result<std::unique_ptr<engine::Engine>> open_engine(App& app, const ModelFlags& 
   if (!app.cache_dir.empty()) {
     options.compute_kept_file = join_path(app.cache_dir, "compute");
     options.rates_kept_file = join_path(app.cache_dir, "prefill-rates");
+    options.labels_kept_folder = join_path(app.cache_dir, "labels");
   }
   WEFT_ASSIGN_OR_RETURN(auto engine, engine::Engine::open(app.env, options));
   if (flags.verbose) {

@@ -1,7 +1,8 @@
 // Opens a model with all that a request needs: threads, kernels, vocabulary, cache. Opening maps
 // the file and reads no matrix, so that it takes milliseconds; what the first prompt touches is
-// read then. The compute path is measured once per machine and kept (compute_choice.h), which the
-// first command pays and reports as calibration_ms.
+// read then. The compute path is measured once per machine and kept (compute_choice.h), and so is
+// once per model what labels are ordered by (label_channels.h): the first command pays for them and
+// reports it as calibration_ms.
 #include "engine/engine.h"
 
 #include <fmt/format.h>
@@ -77,6 +78,7 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
   }
 
   engine->rates_kept_file_ = options.rates_kept_file;
+  engine->labels_kept_folder_ = options.labels_kept_folder;
   const int64_t calibration_ns = env.monotonic_ns();
   WEFT_ASSIGN_OR_RETURN(
       engine->context_.matmul_path,
@@ -85,9 +87,9 @@ Result<std::unique_ptr<Engine>> Engine::open_all(Env& env, const EngineOptions& 
                          // network's.
                          engine->model_->weights().layers.front().experts.front().gate.dtype,
                          options.compute, options.compute_kept_file));
-  engine->calibration_ms_ = env.ms_since(calibration_ns);
   WEFT_RETURN_IF_ERROR(options.sparse.check(page_tokens_of(options)));
   WEFT_ASSIGN_OR_RETURN(const sparse::SparseOptions sparse, engine->complete(options.sparse));
+  engine->calibration_ms_ = env.ms_since(calibration_ns);
   engine->make_selector(sparse);
   WEFT_RETURN_IF_ERROR(engine->make_cache(options));  // what a step takes depends on the path
   engine->load_ms_ = env.ms_since(begin_ns) - engine->calibration_ms_;
@@ -183,12 +185,14 @@ Status Engine::open_model(const EngineOptions& options) {
 }
 
 Result<sparse::SparseOptions> Engine::complete(sparse::SparseOptions options) {
-  const bool is_labelled = options.policy == sparse::Policy::kDoubleSparsity;
-  if (!is_labelled || std::ranges::count(selecting_layers(options), true) == 0) return options;
-  if (label_channels_.empty()) {
-    WEFT_ASSIGN_OR_RETURN(label_channels_, label_channels(*model_, *tokenizer_, context_));
+  const auto labels = sparse::labels_of(options.policy);
+  if (!labels || std::ranges::count(selecting_layers(options), true) == 0) return options;
+  std::vector<uint8_t>& channels = label_channels_[*labels];
+  if (channels.empty()) {
+    WEFT_ASSIGN_OR_RETURN(channels, label_channels(env_, *model_, *tokenizer_, context_, *labels,
+                                                   labels_kept_folder_));
   }
-  options.channels = label_channels_;
+  options.channels = channels;
   return options;
 }
 

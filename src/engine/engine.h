@@ -61,10 +61,11 @@ struct EngineOptions {
   /// Layers with a sliding window keep what it holds, and not whole contexts. Then chunks are not
   /// fused, sequences not saved, and tokens not removed.
   bool rolls_windows = false;
-  std::string isa;                // "" is the best one that the CPU has
-  std::string compute = "auto";   // auto, f32, bf16, int8
-  std::string compute_kept_file;  // where auto's measurement is kept; "" keeps nothing
-  std::string rates_kept_file;    // where prefill_rates() are kept; "" keeps nothing
+  std::string isa;                 // "" is the best one that the CPU has
+  std::string compute = "auto";    // auto, f32, bf16, int8
+  std::string compute_kept_file;   // where auto's measurement is kept; "" keeps nothing
+  std::string rates_kept_file;     // where prefill_rates() are kept; "" keeps nothing
+  std::string labels_kept_folder;  // where label_channels() are kept; "" keeps nothing
 };
 
 using weft::kMaxThreads;
@@ -359,9 +360,9 @@ class Engine {
   spec::StepCost step_cost_;
   spec::DraftCounters draft_counters_;
   bool warned_of_draft_context_ = false;
-  bool warned_none_selects_ = false;     // once is enough, of policies beside each other too
-  std::vector<uint8_t> label_channels_;  // once they were asked for
-  std::unique_ptr<sparse::CountingSelector> selector_;  // before what refers to it
+  bool warned_none_selects_ = false;  // once is enough, of policies beside each other too
+  std::map<kernels::LabelKind, std::vector<uint8_t>> label_channels_;  // once they were asked for
+  std::unique_ptr<sparse::CountingSelector> selector_;                 // before what refers to it
   std::unique_ptr<model::ForwardPass> forward_;
   int32_t context_tokens_ = 0;
   int32_t asked_context_tokens_ = 0;
@@ -374,6 +375,7 @@ class Engine {
   int64_t scratch_bytes_ = 0;
   int64_t block_rows_ = 0;  // that the longest step has, under a limit
   std::string rates_kept_file_;
+  std::string labels_kept_folder_;
   std::optional<fusion::PrefillRates> rates_;
   double load_ms_ = 0;
   double calibration_ms_ = 0;

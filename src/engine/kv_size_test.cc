@@ -55,9 +55,9 @@ TEST(KvLimit, DigestsAreChargedToTheLayersThatHaveThem) {
     return kv_cache_bytes(cache, 256);
   };
   const int64_t none = kv_cache_bytes(wanted(4096), 256), all = bytes_with({});
-  // Of 4 heads a step and two bytes for each of 64 dimensions; four bytes more for their labels;
-  // and which of its page's lives a digest is of.
-  EXPECT_EQ(all - none, 2 * 256 * (4 * (4 + 2 * 64 + 4 * 64) + 8));
+  // Of 4 heads a step and two bytes for each of 64 dimensions; two and a half bits more of each
+  // token's for their labels; and which of its page's lives a digest is of.
+  EXPECT_EQ(all - none, 2 * 256 * (4 * (4 + 2 * 64 + 5 * 64) + 8));
   EXPECT_EQ(bytes_with({true, true}), all);
   EXPECT_EQ(bytes_with({false, true}), (none + all) / 2);
 }

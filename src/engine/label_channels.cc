@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
+#include "base/atomic_file.h"
+#include "base/log.h"
 #include "base/narrow.h"
 #include "engine/kv_size.h"
 #include "kv/cache.h"
@@ -16,9 +20,11 @@
 namespace weft::engine {
 namespace {
 
-/// Rows that go through the model together: few, as what they take is beside what --kv-limit
-/// counts.
-constexpr int32_t kRows = 16;
+using kernels::LabelKind;
+
+/// Rows that go through the model together: not many, as what they take is beside what --kv-limit
+/// counts. With 16 a model of a billion parameters took 1.6 times as long (Sapphire Rapids).
+constexpr int32_t kRows = 64;
 
 constexpr std::string_view kText =
     "The harbour was built in 1874, after two winters in which the old pier lost its outer end. "
@@ -29,18 +35,9 @@ constexpr std::string_view kText =
     "flag, cargo, draught), and its last entry reads: Ingrid; Norway; timber; 3.2 m. Since then "
     "the channel has filled with sand, so that larger vessels wait outside until the tide turns.";
 
-}  // namespace
-
-Result<std::vector<uint8_t>> label_channels(const model::Model& model,
-                                            const text::Tokenizer& tokenizer,
-                                            const kernels::Context& context) {
+Result<std::vector<uint8_t>> find(const model::Model& model, const text::Tokenizer& tokenizer,
+                                  const kernels::Context& context, LabelKind labels) {
   const model::ModelConfig& config = model.config();
-  if (config.head_dim < kernels::kLabelChannels) {
-    return unsupported(
-        fmt::format("--sparse double-sparsity labels a key by {} of its dimensions, and this "
-                    "model's heads have {}",
-                    kernels::kLabelChannels, config.head_dim));
-  }
   WEFT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer.encode(kText));
   if (tokens.empty()) tokens.push_back(0);
   tokens.resize(std::min<size_t>(tokens.size(), config.context_tokens));
@@ -66,7 +63,75 @@ Result<std::vector<uint8_t>> label_channels(const model::Model& model,
     WEFT_RETURN_IF_ERROR(model::Executor(forward).run(pass));
     reservation.commit();
   }
-  return meter.channels();
+  return meter.channels(labels);
+}
+
+int64_t n_of_head(const model::ModelConfig& config, LabelKind labels) {
+  return kernels::n_label_channels({.kind = labels, .head_dim = config.head_dim});
+}
+
+/// Whether each head has dimensions that it has, none twice, and in kChannels' order.
+bool are_channels(std::span<const uint8_t> channels, const model::ModelConfig& config,
+                  LabelKind labels) {
+  const int64_t n = n_of_head(config, labels);
+  if (std::ssize(channels) != int64_t{config.n_layers} * config.n_kv_heads * n) return false;
+  for (auto rest = channels; !rest.empty(); rest = rest.subspan(n)) {
+    std::vector<uint8_t> of_head(rest.begin(), rest.begin() + n);
+    const bool ascends = std::ranges::is_sorted(of_head);
+    std::ranges::sort(of_head);
+    if (labels == LabelKind::kChannels && !ascends) return false;
+    if (std::ranges::adjacent_find(of_head) != of_head.end()) return false;
+    if (of_head.back() >= config.head_dim) return false;
+  }
+  return true;
+}
+
+std::optional<std::vector<uint8_t>> find_kept(Env& env, const std::string& file,
+                                              const model::ModelConfig& config, LabelKind labels) {
+  const uint64_t n = uint64_t{1} * config.n_layers * config.n_kv_heads * n_of_head(config, labels);
+  const auto kept = read_file(env, file, n);
+  if (!kept.is_ok()) return std::nullopt;
+  std::vector<uint8_t> channels(kept->begin(), kept->end());
+  if (!are_channels(channels, config, labels)) return std::nullopt;
+  return channels;
+}
+
+/// A folder that cannot be written to costs no more than a line in the log.
+void keep(Env& env, const std::string& folder, const std::string& file,
+          std::span<const uint8_t> channels) {
+  const auto write = [&]() -> Status {
+    WEFT_RETURN_IF_ERROR(env.make_dirs(folder));
+    return write_file_durably(
+        env, file, {reinterpret_cast<const char*>(channels.data()), channels.size()}, {});
+  };
+  if (const Status status = write(); !status.is_ok()) {
+    log_info("the dimensions of labels were not kept: " + status.message());
+  }
+}
+
+}  // namespace
+
+// A file of its own for each model, and not a line of those that measurements share: of a model
+// with many heads it is a quarter of a megabyte.
+Result<std::vector<uint8_t>> label_channels(Env& env, const model::Model& model,
+                                            const text::Tokenizer& tokenizer,
+                                            const kernels::Context& context, LabelKind labels,
+                                            const std::string& kept_folder) {
+  const model::ModelConfig& config = model.config();
+  if (n_of_head(config, labels) > config.head_dim) {
+    return unsupported(
+        fmt::format("--sparse double-sparsity labels a key by {} of its dimensions, and this "
+                    "model's heads have {}",
+                    kernels::kLabelChannels, config.head_dim));
+  }
+  if (kept_folder.empty()) return find(model, tokenizer, context, labels);
+  const std::string file =
+      join_path(kept_folder, fmt::format("{}-{}", model.fingerprint().to_hex(),
+                                         labels == LabelKind::kSides ? "order" : "channels"));
+  if (auto kept = find_kept(env, file, config, labels)) return std::move(*kept);
+  WEFT_ASSIGN_OR_RETURN(std::vector<uint8_t> found, find(model, tokenizer, context, labels));
+  keep(env, kept_folder, file, found);
+  return found;
 }
 
 }  // namespace weft::engine

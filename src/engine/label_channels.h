@@ -1,21 +1,28 @@
-// The dimensions of K by which Double Sparsity labels tokens, found by letting a text of our own
-// through the model: its "offline calibration", tenths of a second for a small model.
+// The dimensions of K by which tokens are labelled, found by letting a text of our own through the
+// model: for a model of a billion parameters a second or so, so that it is kept.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "base/env.h"
 #include "base/status.h"
 #include "kernels/context.h"
+#include "kernels/token_labels_layout.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
 namespace weft::engine {
 
-/// As sparse::SparseOptions::channels; the same for a model whatever its cache's types.
-/// kUnsupported for heads of fewer dimensions than a label has; kResourceExhausted.
-Result<std::vector<uint8_t>> label_channels(const model::Model& model,
+/// As sparse::SparseOptions::channels; the same for a model whatever its cache's types. What
+/// a file of `kept_folder` says for this model, else what is found, which is then kept there; an
+/// empty kept_folder keeps nothing. kUnsupported for heads of fewer dimensions than a label has;
+/// kResourceExhausted.
+Result<std::vector<uint8_t>> label_channels(Env& env, const model::Model& model,
                                             const text::Tokenizer& tokenizer,
-                                            const kernels::Context& context);
+                                            const kernels::Context& context,
+                                            kernels::LabelKind labels,
+                                            const std::string& kept_folder);
 
 }  // namespace weft::engine

@@ -40,6 +40,7 @@ struct GainParts {
   const int8_t *high[kPagesAtOnce<kHeads>], *low[kPagesAtOnce<kHeads>];
   const int16_t* q[kHeads];
   int32_t n;
+  int32_t n_looked_up;  // of these: the others count by their middles alone
 };
 
 /// Of a number of dimensions that is no multiple of a block's, copies, with 0 after them.
@@ -95,13 +96,15 @@ template <LabelDepth kDepth, int kHeads>
       const I16 high = codes(parts.high[page] + at * kWidth);
       const I16 low = codes(parts.low[page] + at * kWidth);
       const I16 width = shift_up_i16<7>(sub_i16(high, low)), both = add_i16(high, low);
+      const bool is_looked_up = at * kWidth < parts.n_looked_up;
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
         const int i = page * kHeads + h;
         const I16 of_q = load_i16(parts.q[h] + at * kWidth);
+        middles[i] = add_products(of_q, both, middles[i]);
+        if (!is_looked_up) continue;
         worth[i][at] = multiply_parts(of_q, width);
         most[i] = max_magnitude(worth[i][at], most[i]);
-        middles[i] = add_products(of_q, both, middles[i]);
       }
     }
   }
@@ -115,7 +118,7 @@ template <LabelDepth kDepth, int kHeads>
 #pragma GCC unroll 4
   for (int i = 0; i < kAll; ++i) {
     const I16 shrink = set1_i16x2(pairs[i]);
-    for (int32_t at = 0; at < parts.n / kWidth; ++at) {
+    for (int32_t at = 0; at < parts.n_looked_up / kWidth; ++at) {
       const I16 bytes = multiply_parts(worth[i][at], shrink);
       store_as_bytes(gains[i].of_dims + at * kWidth, bytes);
       totals[i] = add_products(bytes, set1_i16(1), totals[i]);

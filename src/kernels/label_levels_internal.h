@@ -1,8 +1,8 @@
-// The levels of kSides labels (token_labels_layout.h) and their sums with a query's gains: two bits
-// a dimension are looked up as a byte of sixteen tokens and four dimensions at once, and four such
-// bytes with four gains are one dot product of bytes (VNNI), or two instructions without it. A byte
-// holds bits of eight dimensions, so that what unpacks them is shared by eight products, and by the
-// heads of a group. Only for *_cpu.cc files.
+// The levels of kSides labels (token_labels_layout.h) and their sums with a query's gains: the bits
+// of a dimension are looked up as a byte of sixteen tokens and four dimensions at once, and four
+// such bytes with four gains are one dot product of bytes (VNNI), or two instructions without it. A
+// byte holds bits of eight dimensions, so that what unpacks them is shared by eight products, and
+// by the heads of a group. Only for *_cpu.cc files.
 //
 // Bits as masks, under which gains of 16 bits were added, took 1.5 times as long for both bits, and
 // for the sides, where reading is most of it, 1.1 times (AVX2, Zen 2, one thread, digests and
@@ -22,14 +22,15 @@ namespace weft::kernels::WEFT_ISA {
 constexpr int32_t kQuad = 4;
 constexpr int kQuads = kSideBlockDims / kQuad;
 
-/// A level is a whole number, so many of which are a width w = M - m: of a side m and M are 0 and
-/// 2, of both bits the four values -3/8, 1/4, 3/4 and 11/8 of the way from m to M are 0, 5, 9
-/// and 14.
+/// A level is a whole number, so many of which are a width w = M - m, from a middle on that is the
+/// same for all dimensions of a depth: of a side m and M are 0 and 2; of two bits the four values
+/// are 1, 6, 10 and 15 and of three the eight 1, 3, 5 and so on to 15, eighths of w from the middle
+/// 8.
 template <LabelDepth kDepth>
 constexpr int kLevelsOfWidth = kDepth == LabelDepth::kSide ? 2 : 8;
 /// The level of the middle.
 template <LabelDepth kDepth>
-constexpr int kMiddleLevel = kDepth == LabelDepth::kSide ? 1 : 7;
+constexpr int kMiddleLevel = kDepth == LabelDepth::kSide ? 1 : 8;
 
 #if defined(__AVX2__)
 
@@ -100,6 +101,7 @@ inline Bytes shift_down(Bytes x) {
   return _mm512_srli_epi16(x, kBits);
 }
 inline Bytes shift_up_one(Bytes x) { return _mm512_add_epi8(x, x); }
+inline Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
 inline Bytes look_up(const uint8_t (&table)[16], Bytes at) {
   const __m128i row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(row), at);
@@ -163,6 +165,7 @@ inline Bytes shift_down(Bytes x) {
   return _mm256_srli_epi16(x, kBits);
 }
 inline Bytes shift_up_one(Bytes x) { return _mm256_add_epi8(x, x); }
+inline Bytes add_bytes(Bytes a, Bytes b) { return _mm256_add_epi8(a, b); }
 inline Bytes look_up(const uint8_t (&table)[16], Bytes at) {
   const __m128i row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), at);
@@ -175,7 +178,7 @@ class LevelSums {
     const I16 products = _mm256_maddubs_epi16(levels, _mm256_set1_epi32(gains));
     block_ = _mm256_add_epi16(block_, products);
   }
-  /// Eight pairs of 14 * 127 are 28,448, and fit in 16 bits.
+  /// Eight pairs of 15 * 127 are 30,480, and fit in 16 bits.
   void end_block() {
     sums_ = add_products(block_, _mm256_set1_epi16(1), sums_);
     block_ = _mm256_setzero_si256();
@@ -192,45 +195,57 @@ class LevelSums {
 
 #endif
 
-/// The levels of a block's kQuads quads of kLanes tokens, from the planes' bits of them.
-template <LabelDepth kDepth>
+/// The levels of a block's kQuads quads of kLanes tokens, from the planes' bits of them. kBits: how
+/// many of the planes count.
+template <int kBits>
 class Levels {
  public:
-  Levels(Bytes sides, Bytes rest) {
+  Levels(Bytes sides, Bytes rest, Bytes lowest) {
     const Bytes low = set1_byte(0x0f);
-    if constexpr (kDepth == LabelDepth::kSide) {
+    if constexpr (kBits == 1) {
       nibbles_[0] = bits_and(sides, low);
       nibbles_[1] = bits_and(shift_down<4>(sides), low);
-    } else {
-      // Codes of two bits, of the even quads and of the odd ones.
-      const Bytes even = set1_byte(0x55), odd = set1_byte(0xaa);
-      const Bytes of_even = bits_or(bits_and(shift_up_one(sides), odd), bits_and(rest, even));
-      const Bytes of_odd = bits_or(bits_and(sides, odd), bits_and(shift_down<1>(rest), even));
-      nibbles_[0] = bits_and(of_even, low);
-      nibbles_[1] = bits_and(shift_down<4>(of_even), low);
-      nibbles_[2] = bits_and(of_odd, low);
-      nibbles_[3] = bits_and(shift_down<4>(of_odd), low);
+      return;
+    }
+    // Codes of two bits, of the even quads and of the odd ones.
+    const Bytes even = set1_byte(0x55), odd = set1_byte(0xaa);
+    const Bytes of_even = bits_or(bits_and(shift_up_one(sides), odd), bits_and(rest, even));
+    const Bytes of_odd = bits_or(bits_and(sides, odd), bits_and(shift_down<1>(rest), even));
+    nibbles_[0] = bits_and(of_even, low);
+    nibbles_[1] = bits_and(shift_down<4>(of_even), low);
+    nibbles_[2] = bits_and(of_odd, low);
+    nibbles_[3] = bits_and(shift_down<4>(of_odd), low);
+    if constexpr (kBits == 3) {
+      nibbles_[4] = bits_and(lowest, low);
+      nibbles_[5] = bits_and(shift_down<4>(lowest), low);
     }
   }
   /// A quad that the compiler knows.
   Bytes of(int quad) const {
-    if constexpr (kDepth == LabelDepth::kSide) {
-      return look_up(kOfSides[quad % 4], nibbles_[quad / 4]);
+    if constexpr (kBits == 1) {
+      return look_up(kOfBits[quad % 4], nibbles_[quad / 4]);
+    } else if constexpr (kBits == 2) {
+      return look_up(kOfTwo[quad / 2 % 2], nibbles_[quad % 2 * 2 + quad / 4]);
     } else {
-      return look_up(kOfCodes[quad / 2 % 2], nibbles_[quad % 2 * 2 + quad / 4]);
+      return add_bytes(look_up(kOfThree[quad / 2 % 2], nibbles_[quad % 2 * 2 + quad / 4]),
+                       look_up(kOfBits[quad % 4], nibbles_[4 + quad / 4]));
     }
   }
 
  private:
-  static constexpr uint8_t kOfSides[4][16] = {{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
-                                              {0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2},
-                                              {0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2},
-                                              {0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2}};
+  static constexpr uint8_t kOfBits[4][16] = {{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
+                                             {0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2},
+                                             {0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2},
+                                             {0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2}};
   /// By the lower two bits of four, and by the upper ones.
-  static constexpr uint8_t kOfCodes[2][16] = {{0, 5, 9, 14, 0, 5, 9, 14, 0, 5, 9, 14, 0, 5, 9, 14},
-                                              {0, 0, 0, 0, 5, 5, 5, 5, 9, 9, 9, 9, 14, 14, 14, 14}};
+  static constexpr uint8_t kOfTwo[2][16] = {
+      {1, 6, 10, 15, 1, 6, 10, 15, 1, 6, 10, 15, 1, 6, 10, 15},
+      {1, 1, 1, 1, 6, 6, 6, 6, 10, 10, 10, 10, 15, 15, 15, 15}};
+  /// To which the lowest bit adds 2.
+  static constexpr uint8_t kOfThree[2][16] = {{1, 5, 9, 13, 1, 5, 9, 13, 1, 5, 9, 13, 1, 5, 9, 13},
+                                              {1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9, 13, 13, 13, 13}};
 
-  Bytes nibbles_[kDepth == LabelDepth::kSide ? 2 : 4];
+  Bytes nibbles_[kBits * 2];
 };
 
 #else
@@ -306,19 +321,20 @@ class LevelSums {
 };
 
 /// No CPU that this is compiled for is known to look bytes up.
-template <LabelDepth kDepth>
+template <int kBits>
 class Levels {
  public:
-  Levels(Bytes sides, Bytes rest) : sides_(sides), rest_(rest) {}
+  Levels(Bytes sides, Bytes rest, Bytes lowest) : sides_(sides), rest_(rest), lowest_(lowest) {}
   Bytes of(int quad) const {
     const Bytes side = sides_ >> quad & 1;
-    if constexpr (kDepth == LabelDepth::kSide) return side + side;
+    if constexpr (kBits == 1) return side + side;
     const Bytes rest = rest_ >> quad & 1;
-    return side * 9 + rest * 5;
+    if constexpr (kBits == 2) return side * 9 + rest * 5 + 1;
+    return side * 8 + rest * 4 + (lowest_ >> quad & 1) * 2 + 1;
   }
 
  private:
-  Bytes sides_, rest_;
+  Bytes sides_, rest_, lowest_;
 };
 
 #endif

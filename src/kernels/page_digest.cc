@@ -35,6 +35,7 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
                   std::span<const Query> queries, const Fn& fn) {
   const DigestLayout& layout = digests.layout;
   WEFT_CHECK(n_heads > 0 && n_heads % layout.n_kv_heads == 0);
+  const int32_t group = n_heads / layout.n_kv_heads;
   int64_t most_pages = 0;
   for (const Query& query : queries) most_pages = std::max(most_pages, std::ssize(query.pages));
   if (most_pages == 0) return;
@@ -47,7 +48,8 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
   };
   context.pool.run(n_queries, [&](int64_t i, int) {
     for (int32_t head = 0; head < n_heads; ++head) {
-      fns.pack(layout, queries[i].q + int64_t{head} * layout.head_dim, scale, head, packed_at(i));
+      fns.pack(layout, queries[i].q + int64_t{head} * layout.head_dim, scale,
+               digest_order(digests, head / group), head, packed_at(i));
     }
   });
   // A block of all queries before the next block: rows of one sequence read the same pages.
@@ -77,11 +79,15 @@ int32_t digest_bytes(const DigestLayout& layout) {
   return layout.type == DigestType::kInt8 ? 4 + n : 2 * n;
 }
 
-PagedDigests make_paged_digests(const DigestLayout& layout, std::byte* digests) {
+PagedDigests make_paged_digests(const DigestLayout& layout, std::byte* digests,
+                                const uint8_t* order) {
   WEFT_CHECK(layout.head_dim > 0 && layout.head_dim <= kMaxHeadDim && layout.head_dim % 8 == 0);
   WEFT_CHECK(layout.n_kv_heads > 0);
   WEFT_CHECK(digests != nullptr && reinterpret_cast<uintptr_t>(digests) % 4 == 0);
-  return {layout, reinterpret_cast<uint8_t*>(digests), digest_bytes(layout)};
+  for (int32_t i = 0; order != nullptr && i < layout.n_kv_heads * layout.head_dim; ++i) {
+    WEFT_CHECK(order[i] < layout.head_dim);
+  }
+  return {layout, reinterpret_cast<uint8_t*>(digests), digest_bytes(layout), order};
 }
 
 void make_digests(const Context& context, const PagedKv& kv, std::span<const int32_t> pages,
@@ -92,7 +98,7 @@ void make_digests(const Context& context, const PagedKv& kv, std::span<const int
   const KvCodecFns& codec = kv_codec(context.isa, kv.layout.k_type);
   context.pool.run(std::ssize(pages), [&](int64_t i, int) {
     for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
-      fns.make(codec, kv, k_at(kv, &pages[i], 0, head), digests.layout,
+      fns.make(codec, kv, k_at(kv, &pages[i], 0, head), digests.layout, digest_order(digests, head),
                digest_at(digests, pages[i], head));
     }
   });

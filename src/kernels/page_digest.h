@@ -18,8 +18,10 @@ namespace weft::kernels {
 /// Of one page and KV head: 132 of minima and maxima in int8 at head size 64.
 int32_t digest_bytes(const DigestLayout& layout);
 
-/// A layer whose digests begin there, at a multiple of 4 bytes.
-PagedDigests make_paged_digests(const DigestLayout& layout, std::byte* digests);
+/// A layer whose digests begin there, at a multiple of 4 bytes. order as PagedDigests has it, each
+/// below head_dim and once for a head; scores are the same in any.
+PagedDigests make_paged_digests(const DigestLayout& layout, std::byte* digests,
+                                const uint8_t* order = nullptr);
 
 /// Makes the digests of these pages, all KV heads, from the K that lies there, of any type. The
 /// pages must be full: every token counts. kMinMax rounds maxima up and minima down, the other

@@ -140,8 +140,15 @@ void write_nan(const DigestLayout& layout, uint8_t* digest) {
   memset(digest + sizeof(nan), 0, n);
 }
 
+/// Element i of what comes is x[order[i]].
+void put_in_order(const uint8_t* order, int32_t n, float* x) {
+  float copy[kMaxHeadDim];
+  memcpy(copy, x, n * sizeof(float));
+  for (int32_t d = 0; d < n; ++d) x[d] = copy[order[d]];
+}
+
 void make(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const DigestLayout& layout,
-          uint8_t* digest) {
+          const uint8_t* order, uint8_t* digest) {
   Vectors vectors;
   if (layout.kind == DigestKind::kMean) {
     find_mean(codec, kv, k, vectors);
@@ -150,6 +157,9 @@ void make(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const Di
     if (layout.kind == DigestKind::kCuboidMean) shrink_to_mean(codec, kv, k, vectors);
   }
   const int32_t head_dim = layout.head_dim;
+  for (int i = 0; order != nullptr && i < vectors.n; ++i) {
+    put_in_order(order, head_dim, vectors.x[i]);
+  }
   float largest = 0;
   for (int i = 0; i < vectors.n; ++i) largest = largest_of(vectors.x[i], head_dim, largest);
   if (!vectors.is_finite || !(largest < INFINITY)) return write_nan(layout, digest);
@@ -171,20 +181,22 @@ void make(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const Di
 // ---- Queries ----
 
 /// What is not finite makes all of the head's scores NaN: by the factor, or by the floats.
-void pack(const DigestLayout& layout, const float* q, float scale, int32_t head,
-          const PackedQuery& packed) {
+void pack(const DigestLayout& layout, const float* q, float scale, const uint8_t* order,
+          int32_t head, const PackedQuery& packed) {
   const int32_t stride = query_stride(layout);
   const int64_t at = int64_t{head} * stride;
   float x[kMaxHeadDim] = {};  // 0 after head_dim
   if (layout.type == DigestType::kF16) {
     packed.factors[head] = scale;
     for (int32_t d = 0; d < layout.head_dim; ++d) x[d] = q[d] * scale;
+    if (order != nullptr) put_in_order(order, layout.head_dim, x);
     float* const to = static_cast<float*>(packed.elements) + at;
     memcpy(to, x, stride * sizeof(float));
     if (!(largest_of(q, layout.head_dim, 0.0f) < INFINITY)) to[0] = NAN;
     return;
   }
   packed.factors[head] = scale * whole_numbers(q, layout.head_dim, kLargestCode, x);
+  if (order != nullptr) put_in_order(order, layout.head_dim, x);
   int8_t* const to = static_cast<int8_t*>(packed.elements) + at;
   for (int32_t d = 0; d < stride; ++d) to[d] = x[d];
 }

@@ -38,12 +38,12 @@ struct ScoreRows {
 };
 
 struct PageDigestFns {
-  /// The digest of one page and KV head; k: [page_tokens] vectors.
+  /// The digest of one page and KV head; k: [page_tokens] vectors; order: its, or null.
   void (*make)(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k,
-               const DigestLayout& layout, uint8_t* digest);
-  /// Head `head` of a query; q [head_dim] is the head's.
-  void (*pack)(const DigestLayout& layout, const float* q, float scale, int32_t head,
-               const PackedQuery& packed);
+               const DigestLayout& layout, const uint8_t* order, uint8_t* digest);
+  /// Head `head` of a query; q [head_dim] is the head's, and the order its KV head's.
+  void (*pack)(const DigestLayout& layout, const float* q, float scale, const uint8_t* order,
+               int32_t head, const PackedQuery& packed);
   /// scores[h * stride + i - begin] of the list's pages i in [begin, end).
   void (*score)(const ScoreRows& rows, int64_t begin, int64_t end);
 };

@@ -33,7 +33,14 @@ struct PagedDigests {
   DigestLayout layout;
   uint8_t* digests = nullptr;
   int32_t bytes = 0;
+  const uint8_t* order = nullptr;  // [n_kv_heads][head_dim]: element i is of K's dimension
+                                   // order[i]; null: of its dimension i
 };
+
+/// A KV head's order, or null.
+static inline const uint8_t* digest_order(const PagedDigests& digests, int32_t kv_head) {
+  return digests.order == nullptr ? nullptr : digests.order + kv_head * digests.layout.head_dim;
+}
 
 static inline uint8_t* digest_at(const PagedDigests& digests, int64_t page, int32_t kv_head) {
   return digests.digests + (page * digests.layout.n_kv_heads + kv_head) * digests.bytes;

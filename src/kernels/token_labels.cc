@@ -12,20 +12,26 @@ namespace weft::kernels {
 namespace {
 
 const uint8_t* channels_of(const PagedLabels& labels, int32_t kv_head) {
-  return labels.channels == nullptr ? nullptr : labels.channels + kv_head * kLabelChannels;
+  if (labels.channels == nullptr) return nullptr;
+  return labels.channels + kv_head * n_label_channels(labels.layout);
 }
 
 /// The sides are those of digests of two vectors in bytes.
-void check_same_heads(const DigestLayout& digests, const LabelLayout& labels) {
-  WEFT_CHECK(digests.type == DigestType::kInt8 && digests.kind != DigestKind::kMean);
-  WEFT_CHECK(digests.head_dim == labels.head_dim && digests.n_kv_heads == labels.n_kv_heads);
+void check_same_heads(const PagedDigests& digests, const PagedLabels& labels) {
+  const DigestLayout& layout = digests.layout;
+  WEFT_CHECK(layout.type == DigestType::kInt8 && layout.kind != DigestKind::kMean);
+  WEFT_CHECK(layout.head_dim == labels.layout.head_dim);
+  WEFT_CHECK(layout.n_kv_heads == labels.layout.n_kv_heads);
+  const bool is_sides = labels.layout.kind == LabelKind::kSides;
+  WEFT_CHECK(digests.order == (is_sides ? labels.channels : nullptr));
 }
 
 }  // namespace
 
 int32_t label_bytes(const LabelLayout& layout) {
   const bool is_sides = layout.kind == LabelKind::kSides;
-  return is_sides ? 2 * side_bytes(layout) : 4 + layout.page_tokens * kLabelChannels;
+  if (is_sides) return 2 * side_bytes(layout) + first_side_bytes(layout);
+  return 4 + layout.page_tokens * kLabelChannels;
 }
 
 PagedLabels make_paged_labels(const LabelLayout& layout, std::byte* labels,
@@ -34,8 +40,9 @@ PagedLabels make_paged_labels(const LabelLayout& layout, std::byte* labels,
   WEFT_CHECK(layout.n_kv_heads > 0 && layout.page_tokens > 0 && layout.page_tokens % 16 == 0);
   WEFT_CHECK(layout.page_tokens <= kMostLabelledTokens);
   WEFT_CHECK(labels != nullptr && reinterpret_cast<uintptr_t>(labels) % 4 == 0);
-  WEFT_CHECK((channels != nullptr) == (layout.kind == LabelKind::kChannels));
-  for (int32_t i = 0; channels != nullptr && i < layout.n_kv_heads * kLabelChannels; ++i) {
+  WEFT_CHECK(channels != nullptr || layout.kind == LabelKind::kSides);
+  for (int32_t i = 0; channels != nullptr && i < layout.n_kv_heads * n_label_channels(layout);
+       ++i) {
     WEFT_CHECK(channels[i] < layout.head_dim);
   }
   return {layout, reinterpret_cast<uint8_t*>(labels), label_bytes(layout), channels};
@@ -46,7 +53,7 @@ void make_labels(const Context& context, const PagedKv& kv, std::span<const int3
   const LabelLayout& layout = labels.layout;
   WEFT_CHECK(kv.layout.head_dim == layout.head_dim && kv.layout.n_kv_heads == layout.n_kv_heads);
   WEFT_CHECK(kv.layout.page_tokens == layout.page_tokens);
-  check_same_heads(digests.layout, layout);
+  check_same_heads(digests, labels);
   const TokenLabelsFns& fns = pick_token_labels_fns(context.isa);
   const KvCodecFns& codec = kv_codec(context.isa, kv.layout.k_type);
   context.pool.run(std::ssize(pages), [&](int64_t i, int) {
@@ -61,7 +68,7 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
                   LabelDepth depth, int32_t n_heads, float scale,
                   std::span<const LabelQuery> queries) {
   const LabelLayout& layout = labels.layout;
-  check_same_heads(digests.layout, layout);
+  check_same_heads(digests, labels);
   const int32_t n_kv_heads = layout.n_kv_heads, group = n_heads / n_kv_heads;
   WEFT_CHECK(n_heads > 0 && n_heads % n_kv_heads == 0);
   int64_t most_pages = 0;
@@ -74,7 +81,7 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
   }
   if (most_pages == 0) return;
   const TokenLabelsFns& fns = pick_token_labels_fns(context.isa);
-  const int64_t n_queries = std::ssize(queries), n_elements = label_query_elements(layout);
+  const int64_t n_queries = std::ssize(queries), n_elements = n_label_channels(layout);
   auto* const elements =
       context.workspace->of_op<int16_t>(Use::kActivations, n_queries * n_heads * n_elements);
   auto* const factors = context.workspace->of_op<float>(Use::kActivationScale, n_queries * n_heads);
@@ -112,7 +119,7 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
 void count_score_labels(const LabelLayout& layout, int32_t n_heads, int64_t n_queries,
                         WorkspaceSize& size) {
   const int64_t n = n_queries * n_heads;
-  size.of_op(Use::kActivations, n * label_query_elements(layout) * int64_t{sizeof(int16_t)});
+  size.of_op(Use::kActivations, n * n_label_channels(layout) * int64_t{sizeof(int16_t)});
   size.of_op(Use::kActivationScale, n * int64_t{sizeof(float)});
 }
 

@@ -19,7 +19,7 @@ namespace weft::kernels {
 int32_t label_bytes(const LabelLayout& layout);
 
 /// A layer whose labels begin there, at a multiple of 4 bytes. channels as PagedLabels has them,
-/// each below head_dim; null of kSides.
+/// each below head_dim.
 PagedLabels make_paged_labels(const LabelLayout& layout, std::byte* labels,
                               const uint8_t* channels);
 
@@ -41,9 +41,11 @@ struct LabelQuery {
 
 /// scores[h * stride + i] of page pages[places[h's KV head][i]] = log of the sum of
 /// exp(scale * q . k') over its tokens: of what attention the page gets. kSides by the sides alone:
-/// k' is M in the dimensions where the key lies above the middle c, m in the others; by all: c + d
-/// / 2 or c + 7/4 d, d = M - c, where it lies above, and as far below elsewhere. (Of a normal
-/// distribution, whose mean deviation is d, these are about the means of what is within d and of
+/// of the label's first dimensions (n_first_side_blocks of 32) k' is M where the key lies above the
+/// middle c and m where it does not, of the others it is c. By all: of the first dimensions c + 1/4
+/// d, 3/4 d, 5/4 d or 7/4 d, d = M - c, where it lies above, whichever of 0, d / 2, d and 3/2 d it
+/// has passed; of the others c + d / 2 or c + 7/4 d; and as far below elsewhere. (Of a normal
+/// distribution, whose mean deviation is d, the two are about the means of what is within d and of
 /// what is not.) kChannels: k in the label's dimensions, else 0. scale > 0. q is rounded as
 /// score_digests does, q_d (M_d - m_d) to 1 / 127 of the page's largest, and the log is 2e-4 off
 /// at most: the same bits on every instruction set. NaN where the digest, the label or the query

@@ -43,43 +43,59 @@ inline uint32_t joined(const Words* x) {
 }
 
 void make_sides(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const uint8_t* digest,
-                const LabelLayout& layout, uint8_t* label) {
+                const LabelLayout& layout, const uint8_t* order, uint8_t* label) {
   const int32_t head_dim = layout.head_dim, n_blocks = n_side_blocks(head_dim);
   float step;
   memcpy(&step, digest, sizeof(step));
   const auto* const codes = reinterpret_cast<const int8_t*>(digest + sizeof(step));
   float highs[kMaxHeadDim], middles[kMaxHeadDim], lows[kMaxHeadDim], x[kMaxHeadDim];
+  float halves[kMaxHeadDim];  // of the deviation
+  float of_key[kMaxHeadDim];
   for (int32_t d = 0; d < head_dim; ++d) {
     highs[d] = step * static_cast<float>(codes[d]);
     middles[d] = 0.5f * step * static_cast<float>(codes[d] + codes[head_dim + d]);
     lows[d] = step * static_cast<float>(codes[head_dim + d]);
+    halves[d] = 0.25f * step * static_cast<float>(codes[d] - codes[head_dim + d]);
   }
-  for (int32_t d = head_dim; d < n_blocks * kSideBlockDims; ++d) {  // both bits are 0
-    x[d] = 0;
+  for (int32_t d = head_dim; d < n_blocks * kSideBlockDims; ++d) {  // all bits are 0
+    x[d] = halves[d] = 0;
     highs[d] = middles[d] = lows[d] = INFINITY;
   }
+  const int32_t n_first = n_first_side_blocks(head_dim);
   uint8_t* const rest = label + side_bytes(layout);
+  uint8_t* const lowest = rest + side_bytes(layout);
   for (int32_t t = 0; t < layout.page_tokens; ++t) {
-    codec.load(k + int64_t{t} * kv.k_bytes, head_dim, x);
+    codec.load(k + int64_t{t} * kv.k_bytes, head_dim, of_key);
+    for (int32_t d = 0; d < head_dim; ++d) x[d] = of_key[order == nullptr ? d : order[d]];
     for (int32_t block = 0; block < n_blocks; ++block) {
-      Words side_bits = {}, upper_bits = {};
+      Words side_bits = {}, upper_bits = {}, lowest_bits = {};
       for (int32_t i = 0; i < kSideBlockDims / kWordLanes; ++i) {
         const int32_t d = block * kSideBlockDims + i * kWordLanes;
-        Floats key, middle, high, low;
+        Floats key, middle, high, low, half;
         memcpy(&key, x + d, sizeof(key));
         memcpy(&middle, middles + d, sizeof(middle));
         memcpy(&high, highs + d, sizeof(high));
         memcpy(&low, lows + d, sizeof(low));
+        memcpy(&half, halves + d, sizeof(half));
         const Words is_above = key >= middle;
         const Words is_upper = is_above ? key > high : key >= low;
+        const Floats in_upper = is_above ? middle + 3.0f * half : middle - half;
+        const Floats in_lower = is_above ? middle + half : middle - 3.0f * half;
+        const Words is_lowest = key >= (is_upper ? in_upper : in_lower);
         const Words bits = kBitsOfQuads << (i * kQuadsOfWords);
         side_bits |= is_above & bits;
         upper_bits |= is_upper & bits;
+        lowest_bits |= is_lowest & bits;
       }
       const uint32_t sides = joined(&side_bits), uppers = joined(&upper_bits);
       const int32_t at = (t / kTokens * n_blocks + block) * kSideBlockBytes + t % kTokens * kQuad;
       memcpy(label + at, &sides, sizeof(sides));
       memcpy(rest + at, &uppers, sizeof(uppers));
+      if (block >= n_first) continue;
+      const uint32_t lowests = joined(&lowest_bits);
+      const int32_t lowest_at =
+          (t / kTokens * n_first + block) * kSideBlockBytes + t % kTokens * kQuad;
+      memcpy(lowest + lowest_at, &lowests, sizeof(lowests));
     }
   }
 }
@@ -117,7 +133,7 @@ void make_channels(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k,
 
 void make(const KvCodecFns& codec, const PagedKv& kv, const uint8_t* k, const uint8_t* digest,
           const LabelLayout& layout, const uint8_t* channels, uint8_t* label) {
-  layout.kind == LabelKind::kSides ? make_sides(codec, kv, k, digest, layout, label)
+  layout.kind == LabelKind::kSides ? make_sides(codec, kv, k, digest, layout, channels, label)
                                    : make_channels(codec, kv, k, layout, channels, label);
 }
 
@@ -137,7 +153,10 @@ float most_of_parity(const float* q, int32_t n) {
   return even > odd ? even : odd;
 }
 
-void pack_sides(const float* q, int32_t n, float scale, int16_t* to, float& factor) {
+void pack_sides(const float* of_head, int32_t n, const uint8_t* order, float scale, int16_t* to,
+                float& factor) {
+  float q[kMaxHeadDim];
+  for (int32_t i = 0; i < n; ++i) q[i] = of_head[order == nullptr ? i : order[i]];
   const float most = most_of_parity(q, n);
   const float exact_unit = most / kMostOfQuery;
   const float unit = exact_unit < FLT_MIN ? FLT_MIN : exact_unit;
@@ -155,7 +174,7 @@ void pack_channels(const float* q, const uint8_t* channels, float scale, int16_t
 
 void pack(const LabelLayout& layout, const float* q, float scale, const uint8_t* channels,
           int32_t head, const PackedLabelQuery& packed) {
-  const int32_t n = label_query_elements(layout);
+  const int32_t n = n_label_channels(layout);
   int16_t* const to = packed.elements + int64_t{head} * n;
   float& factor = packed.factors[head];
   // Any of q that is not finite makes the score NaN, in the label's dimensions or not; so does a
@@ -164,7 +183,7 @@ void pack(const LabelLayout& layout, const float* q, float scale, const uint8_t*
     factor = NAN;
     memset(to, 0, n * sizeof(to[0]));
   } else if (layout.kind == LabelKind::kSides) {
-    pack_sides(q, n, scale, to, factor);
+    pack_sides(q, n, channels, scale, to, factor);
   } else {
     pack_channels(q, channels, scale, to, factor);
   }
@@ -232,32 +251,50 @@ inline I32 add_pairs(const uint8_t* bytes, const int16_t* pair, I32 sums) {
 template <int kHeads>
 using TokenSums = int32_t[kHeads][kMostLabelledTokens];
 
+/// Adds the levels of blocks [begin, end) to the sums of some tokens, whose bits of block 0 `bits`
+/// points to; those of the next plane follow `plane` bytes on, of the lowest at `lowest`.
+template <int kBits, int kHeads>
+[[gnu::always_inline]] inline void add_blocks(int32_t begin, int32_t end, const uint8_t* bits,
+                                              int32_t plane, const uint8_t* lowest,
+                                              const Gains (&gains)[kHeads],
+                                              LevelSums (&sums)[kHeads]) {
+  for (int32_t block = begin; block < end; ++block) {
+    const int32_t at = block * kSideBlockBytes;
+    const Bytes sides = load_bytes(bits + at);
+    const Levels<kBits> levels(sides, kBits > 1 ? load_bytes(bits + plane + at) : sides,
+                               kBits > 2 ? load_bytes(lowest + at) : sides);
+#pragma GCC unroll 8
+    for (int quad = 0; quad < kQuads; ++quad) {
+      const Bytes of_quad = levels.of(quad);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+        int32_t four;
+        memcpy(&four, gains[h].of_dims + block * kSideBlockDims + quad * kQuad, sizeof(four));
+        sums[h].add(of_quad, four);
+      }
+    }
+#pragma GCC unroll 4
+    for (LevelSums& sum : sums) sum.end_block();
+  }
+}
+
 /// Of the tokens of one page; their middles' level is taken off.
 template <int kHeads, LabelDepth kDepth>
 [[gnu::always_inline]] inline void sum_sides(int32_t head_dim, int32_t page_tokens,
                                              const uint8_t* label, const Gains (&gains)[kHeads],
                                              int32_t at, TokenSums<kHeads>& out) {
-  const int32_t n_blocks = n_side_blocks(head_dim);
-  const int32_t rest = page_tokens / kTokens * n_blocks * kSideBlockBytes;
+  const int32_t n_blocks = n_side_blocks(head_dim), n_first = n_first_side_blocks(head_dim);
+  const int32_t plane = page_tokens / kTokens * n_blocks * kSideBlockBytes;
   for (int32_t begin = 0; begin < page_tokens; begin += kLanes) {
-    const uint8_t* bits =
-        label + begin / kTokens * n_blocks * kSideBlockBytes + begin % kTokens * kQuad;
+    const int32_t sixteen = begin / kTokens, token = begin % kTokens * kQuad;
+    const uint8_t* const bits = label + sixteen * n_blocks * kSideBlockBytes + token;
+    const uint8_t* const lowest = label + 2 * plane + sixteen * n_first * kSideBlockBytes + token;
     LevelSums sums[kHeads];
-    for (int32_t block = 0; block < n_blocks; ++block, bits += kSideBlockBytes) {
-      const Levels<kDepth> levels(load_bytes(bits),
-                                  load_bytes(kDepth == LabelDepth::kAll ? bits + rest : bits));
-#pragma GCC unroll 8
-      for (int quad = 0; quad < kQuads; ++quad) {
-        const Bytes of_quad = levels.of(quad);
-#pragma GCC unroll 4
-        for (int h = 0; h < kHeads; ++h) {
-          int32_t four;
-          memcpy(&four, gains[h].of_dims + block * kSideBlockDims + quad * kQuad, sizeof(four));
-          sums[h].add(of_quad, four);
-        }
-      }
-#pragma GCC unroll 4
-      for (LevelSums& sum : sums) sum.end_block();
+    if constexpr (kDepth == LabelDepth::kSide) {
+      add_blocks<1>(0, n_first, bits, plane, lowest, gains, sums);
+    } else {
+      add_blocks<3>(0, n_first, bits, plane, lowest, gains, sums);
+      add_blocks<2>(n_first, n_blocks, bits, plane, lowest, gains, sums);
     }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
@@ -386,8 +423,16 @@ inline void prefetch(const uint8_t* bytes, int32_t n) {
 template <LabelKind kKind, LabelDepth kDepth>
 [[gnu::always_inline]] inline void ask_ahead(const LabelRows& rows, int64_t at, int64_t end) {
   const int32_t page = rows.pages[rows.places[at + kAhead < end ? at + kAhead : end - 1]];
-  prefetch(label_at(rows.labels, page, rows.kv_head),
-           kDepth == LabelDepth::kAll ? rows.labels.bytes : side_bytes(rows.labels.layout));
+  const uint8_t* const label = label_at(rows.labels, page, rows.kv_head);
+  if constexpr (kDepth == LabelDepth::kAll) {
+    prefetch(label, rows.labels.bytes);
+  } else {
+    const LabelLayout& layout = rows.labels.layout;
+    for (int32_t begin = 0; begin < layout.page_tokens; begin += kTokens) {
+      prefetch(label + begin / kTokens * n_side_blocks(layout.head_dim) * kSideBlockBytes,
+               n_first_side_blocks(layout.head_dim) * kSideBlockBytes);
+    }
+  }
   if constexpr (kKind == LabelKind::kSides) {
     prefetch(digest_at(rows.digests, page, rows.kv_head), rows.digests.bytes);
   }
@@ -432,6 +477,8 @@ void sum_side_pages(const LabelRows& rows, int64_t begin, int64_t end, int64_t l
     }
     PaddedGainParts<kHeads> padded;
     if (head_dim % kSideBlockDims != 0) padded.pad(head_dim, parts);
+    parts.n_looked_up =
+        kDepth == LabelDepth::kAll ? parts.n : n_first_side_blocks(head_dim) * kSideBlockDims;
     Gains gains[kPages][kHeads];
     make_gains<kDepth>(parts, factors, gains[0]);
     // Four bytes are broadcast from memory. GCC would take them from the registers that they were
@@ -476,7 +523,7 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
   const int64_t n_at_once = kMostLabelledTokens / layout.page_tokens;
   PageSums<kHeads> sums;
   sums.first = rows.kv_head * rows.group + head;
-  sums.q = rows.query.elements + int64_t{sums.first} * label_query_elements(layout);
+  sums.q = rows.query.elements + int64_t{sums.first} * n_label_channels(layout);
   float shares[kHeads][kLabelBlockPages];
   for (int64_t some = begin; some < end; some += n_at_once) {
     const int64_t some_end = some + n_at_once < end ? some + n_at_once : end;

@@ -17,14 +17,9 @@ inline constexpr int32_t kLabelBlockPages = 32;
 
 /// A query as the kernels take it.
 struct PackedLabelQuery {
-  int16_t* elements;  // [n_heads][label_query_elements]
+  int16_t* elements;  // [n_heads][n_label_channels]
   float* factors;     // [n_heads]: score = factor * step * sum
 };
-
-/// Of a head.
-static inline int32_t label_query_elements(const LabelLayout& layout) {
-  return layout.kind == LabelKind::kSides ? layout.head_dim : kLabelChannels;
-}
 
 /// A query and one KV head's list of pages.
 struct LabelRows {

@@ -55,25 +55,27 @@ class Labelled {
         layout_{kind, shape.head_dim, shape.n_kv_heads, shape.page_tokens},
         digests_(n_pages * shape.n_kv_heads * digest_bytes(digest_layout_), 0xad),
         labels_(n_pages * shape.n_kv_heads * label_bytes(layout_), 0xad) {
-    // Of each head others, ascending.
+    // Of each head others: some, ascending, or all.
     std::mt19937 random(seed);
     std::vector<uint8_t> all(shape.head_dim);
     std::iota(all.begin(), all.end(), 0);
     for (int32_t head = 0; head < shape.n_kv_heads; ++head) {
       std::ranges::shuffle(all, random);
-      std::vector<uint8_t> some(all.begin(), all.begin() + kLabelChannels);
-      std::ranges::sort(some);
+      std::vector<uint8_t> some(all.begin(), all.begin() + n_label_channels(layout_));
+      if (kind == LabelKind::kChannels) std::ranges::sort(some);
       channels_.insert(channels_.end(), some.begin(), some.end());
     }
   }
+  /// K's own order, which kSides may have.
+  void use_own_order() { channels_.clear(); }
 
   KvPages& memory() { return memory_; }
   PagedDigests digests() {
-    return make_paged_digests(digest_layout_, reinterpret_cast<std::byte*>(digests_.data()));
+    return make_paged_digests(digest_layout_, reinterpret_cast<std::byte*>(digests_.data()),
+                              layout_.kind == LabelKind::kSides ? channels() : nullptr);
   }
   PagedLabels labels() {
-    return make_paged_labels(layout_, reinterpret_cast<std::byte*>(labels_.data()),
-                             layout_.kind == LabelKind::kChannels ? channels_.data() : nullptr);
+    return make_paged_labels(layout_, reinterpret_cast<std::byte*>(labels_.data()), channels());
   }
   void make(Isa isa, const std::vector<int32_t>& pages, int n_threads = 2) {
     TestPool pool(n_threads);
@@ -110,6 +112,8 @@ class Labelled {
   }
 
  private:
+  const uint8_t* channels() const { return channels_.empty() ? nullptr : channels_.data(); }
+
   KvPages memory_;
   DigestLayout digest_layout_;
   LabelLayout layout_;
@@ -257,6 +261,7 @@ TEST(TokenLabels, ScoresAreTheirTwinsAndAlikeOnEveryIsa) {
 TEST(TokenLabels, AKeyThatPointsTheQuerysWayIsSeenAmongOthers) {
   const Shape shape{64, 1, 1, 16, DType::kF32};
   Labelled pages(shape, LabelKind::kSides, 2, 8);
+  pages.use_own_order();
   for (int32_t page = 0; page < 2; ++page) {
     for (int32_t t = 0; t < 16; ++t) {
       // Each dimension is high in half of the tokens; on page 1 token 3 has all of them.
@@ -273,7 +278,30 @@ TEST(TokenLabels, AKeyThatPointsTheQuerysWayIsSeenAmongOthers) {
   for (const Isa isa : machine_isas()) {
     const auto scores = pages.score(isa, 1, q, {0, 1}, {{0, 1}}, 1.0f, LabelDepth::kSide);
     EXPECT_NEAR(scores[0], std::log(16.0), 0.1);
-    EXPECT_NEAR(scores[1], 64.0, 0.5);
+    EXPECT_NEAR(scores[1], 32.0, 0.5);  // the first half of its dimensions
+  }
+}
+
+// By the sides the first of a head's order are told apart, the others are the page's middle.
+TEST(TokenLabels, TheSidesAreThoseOfTheFirstHalfOfTheOrder) {
+  const Shape shape{64, 1, 1, 16, DType::kF32};
+  Labelled ordered(shape, LabelKind::kSides, 1, 8), own(shape, LabelKind::kSides, 1, 8);
+  own.use_own_order();
+  for (Labelled* const pages : {&ordered, &own}) pages->make(best_isa(), {0});
+  const uint8_t* const order = ordered.labels().channels;
+  for (int32_t i = 0; i < 64; ++i) {
+    std::vector<float> q(64, 0.0f);
+    q[order[i]] = 8.0f;
+    const auto by = [&](Labelled& pages, LabelDepth depth) {
+      return pages.score(best_isa(), 1, q, {0}, {{0}}, 1.0f, depth)[0];
+    };
+    const auto both = ref::digest_values(own.digests(), 0, 0);
+    const double middle = 8 * (both[order[i]] + both[64 + order[i]]) / 2 + std::log(16.0);
+    EXPECT_EQ(std::abs(by(ordered, LabelDepth::kSide) - middle) < 0.1, i >= 32) << i;
+    EXPECT_EQ(std::abs(by(own, LabelDepth::kSide) - middle) < 0.1, order[i] >= 32) << i;
+    // The first half has a third bit.
+    if ((i < 32) != (order[i] < 32)) continue;
+    EXPECT_NEAR(by(ordered, LabelDepth::kAll), by(own, LabelDepth::kAll), 1e-3) << i;
   }
 }
 

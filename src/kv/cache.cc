@@ -338,12 +338,16 @@ void Cache::forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept {
   }
 }
 
+int64_t Cache::layer_channels(const DigestFormat& format) const {
+  return layout_.n_kv_heads * kernels::n_label_channels(label_layout(format, layout_));
+}
+
 Status Cache::use_digests(const std::optional<DigestFormat>& format) {
   for (const auto& group : groups_) group->contents.digests.reset();
   if (!format) return Status::ok();
-  const int64_t n_channels = int64_t{n_layers()} * layout_.n_kv_heads * kernels::kLabelChannels;
-  WEFT_CHECK(std::ssize(format->channels) ==
-             (format->labels == kernels::LabelKind::kChannels ? n_channels : 0));
+  const int64_t n_channels = format->labels ? n_layers() * layer_channels(*format) : 0;
+  WEFT_CHECK(std::ssize(format->channels) == n_channels ||
+             (format->channels.empty() && format->labels != kernels::LabelKind::kChannels));
   WEFT_CHECK(format->layers.empty() || std::ssize(format->layers) == n_layers());
   std::vector<int32_t> n_layers_of(groups_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -358,6 +362,7 @@ Status Cache::use_digests(const std::optional<DigestFormat>& format) {
   }
   for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->contents.digests = std::move(made[i]);
   label_channels_ = format->channels;
+  layer_channels_ = format->labels ? layer_channels(*format) : 0;
   return Status::ok();
 }
 
@@ -368,7 +373,7 @@ LayerDigests Cache::digests(const kernels::Context& context, int32_t index,
   const Layer& layer = layers_[index];
   Group& group = *groups_[layer.group];
   const PagePool& pool = group.tables.pool();
-  const int64_t first_channel = int64_t{index} * layout_.n_kv_heads * kernels::kLabelChannels;
+  const int64_t first_channel = index * layer_channels_;
   PageDigests& kept = group.contents.digests.value();
   const LayerDigests all =
       kept.layer(layer.digest_index,

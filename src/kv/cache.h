@@ -258,6 +258,8 @@ class Cache {
   void make_room(std::span<const Growth> growths);
   /// Slots [begin, end) of pages that are the sequence's alone are to be written.
   void forget_digests(SequenceId id, int32_t begin, int32_t end) noexcept;
+  /// Of DigestFormat::channels, which has labels.
+  int64_t layer_channels(const DigestFormat& format) const;
   Result<Reservation> reserve_in_groups(SequenceId id, int32_t n_tokens, SlotKind kind);
   Status reposition(SequenceId id, int32_t begin, int32_t end, const PositionMap& positions,
                     FunctionRef<Turn> turn);
@@ -276,6 +278,7 @@ class Cache {
   kernels::KvLayout layout_;             // of every layer
   int64_t moves_ = 0;                    // of pages
   std::vector<uint8_t> label_channels_;  // DigestFormat's
+  int64_t layer_channels_ = 0;           // of these
   std::vector<SequenceId> expendable_;
   int64_t next_id_ = 0;
 };

@@ -67,8 +67,10 @@ PageDigests::PageDigests(const DigestFormat& format, const kernels::KvLayout& la
 LayerDigests PageDigests::layer(int32_t layer, const uint8_t* channels) {
   WEFT_CHECK(layer >= 0 && layer < n_layers_);
   const int64_t n_before = int64_t{layer} * n_pages_ * layout_.n_kv_heads;
+  const bool has_sides = label_layout_ && label_layout_->kind == kernels::LabelKind::kSides;
   LayerDigests found{.digests = kernels::make_paged_digests(
-                         layout_, digests_.data() + n_before * kernels::digest_bytes(layout_))};
+                         layout_, digests_.data() + n_before * kernels::digest_bytes(layout_),
+                         has_sides ? channels : nullptr)};
   if (label_layout_) {
     found.labels = kernels::make_paged_labels(
         *label_layout_, labels_.data() + n_before * kernels::label_bytes(*label_layout_), channels);

@@ -23,7 +23,8 @@ struct DigestFormat {
   kernels::DigestKind kind{};
   kernels::DigestType type{};
   std::optional<kernels::LabelKind> labels;  // of each token; then the type is kInt8
-  /// Of kChannels labels: of each layer of the cache [n_kv_heads][kernels::kLabelChannels].
+  /// Of each layer of the cache [n_kv_heads][kernels::n_label_channels], as kernels::PagedLabels
+  /// has them. Of kSides labels it may be empty: K's order.
   std::vector<uint8_t> channels;
   std::vector<bool> layers;  // of the cache that have digests; empty: all
   bool operator==(const DigestFormat&) const = default;
@@ -49,8 +50,8 @@ class PageDigests {
   static Result<PageDigests> create(const DigestFormat& format, const kernels::KvLayout& layout,
                                     int32_t n_layers, int32_t n_pages);
 
-  /// 0 <= layer < n_layers; channels: the layer's, of kChannels labels. Valid as long as this
-  /// object and they.
+  /// 0 <= layer < n_layers; channels: the layer's, of labels, or null. Valid as long as this object
+  /// and they.
   LayerDigests layer(int32_t layer, const uint8_t* channels);
   /// Those of the pages that have no digest at this layer. Valid until the next call.
   std::span<const int32_t> missing(int32_t layer, std::span<const int32_t> pages,

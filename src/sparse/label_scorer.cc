@@ -197,8 +197,11 @@ int64_t LabelScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages
                                 int64_t n_chosen) const {
   const int64_t n = n_labelled(n_pages, n_chosen), n_fine = n_refined(n_pages, n_chosen);
   const int64_t label_bytes = kv::page_label_bytes(format_, layout);
-  if (format_.labels == kernels::LabelKind::kSides) {  // of the digest's middle; half of the bits
-    return coarse_.bytes_read(layout, n_pages, n_chosen) + (n + n_fine) * label_bytes / 2;
+  if (format_.labels == kernels::LabelKind::kSides) {  // of the digest's middle
+    const int64_t first_bytes =
+        layout.n_kv_heads * kernels::first_side_bytes(kv::label_layout(format_, layout));
+    return coarse_.bytes_read(layout, n_pages, n_chosen) + n * first_bytes +
+           n_fine * (label_bytes - first_bytes);
   }
   const int64_t digest_bytes = n < n_pages ? coarse_.bytes_read(layout, n_pages, n_chosen) : 0;
   return digest_bytes + n * label_bytes;

@@ -96,6 +96,11 @@ std::string SparseOptions::amount_text() const {
   return fmt::format("{:g} % of the pages", 100 * ratio);
 }
 
+std::optional<kernels::LabelKind> labels_of(Policy policy) {
+  const std::optional<kv::DigestFormat> format = digest_format({.policy = policy});
+  return format ? format->labels : std::nullopt;
+}
+
 std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {
   using kernels::DigestKind;
   const auto of = [&](DigestKind kind) {
@@ -110,7 +115,8 @@ std::optional<kv::DigestFormat> digest_format(const SparseOptions& options) {
     case Policy::kLabelsSample:
       return kv::DigestFormat{.kind = DigestKind::kCuboidMean,
                               .type = kernels::DigestType::kInt8,
-                              .labels = kernels::LabelKind::kSides};
+                              .labels = kernels::LabelKind::kSides,
+                              .channels = options.channels};
     case Policy::kDoubleSparsity:
       return kv::DigestFormat{.kind = DigestKind::kCuboidMean,
                               .type = kernels::DigestType::kInt8,

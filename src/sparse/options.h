@@ -87,8 +87,7 @@ struct SparseOptions {
   /// takes time. A prime, so that it meets every layer; 0: none is.
   int32_t measure_every = 0;
 
-  /// Of kDoubleSparsity, the engine's to find (channel_meter.h): of each layer
-  /// [n_kv_heads][kernels::kLabelChannels].
+  /// Of policies with labels, the engine's to find (channel_meter.h): kv::DigestFormat's.
   std::vector<uint8_t> channels;
 
   bool is_on() const { return policy != Policy::kDense; }
@@ -115,6 +114,9 @@ inline constexpr int32_t kMostRetainedDivisor = 2;
 
 /// A budget has at least the row's own page, which is partly filled, and one that is chosen.
 inline constexpr int32_t kLeastPages = 2;
+
+/// Which labels the policy looks pages up by, if any.
+std::optional<kernels::LabelKind> labels_of(Policy policy);
 
 /// What the policy looks pages up by; none: it needs none.
 std::optional<kv::DigestFormat> digest_format(const SparseOptions& options);

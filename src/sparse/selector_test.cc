@@ -338,6 +338,10 @@ SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
   for (int32_t i = 0; policy == Policy::kDoubleSparsity && i < 2 * kKvHeads * 16; ++i) {
     options.channels.push_back(i % 16 * 2);
   }
+  const bool is_ordered = labels_of(policy) == kernels::LabelKind::kSides;
+  for (int32_t i = 0; is_ordered && i < 2 * kKvHeads * kHeadDim; ++i) {
+    options.channels.push_back(i * 5 % kHeadDim);
+  }
   return options;
 }
 
@@ -836,16 +840,17 @@ INSTANTIATE_TEST_SUITE_P(All, EachPolicy, ::testing::ValuesIn(sparse_policies())
 INSTANTIATE_TEST_SUITE_P(All, EachLockedPolicy,
                          ::testing::ValuesIn(sparse_policies({.interval_tokens = 2})), name_of);
 
-// A page's sides are half of its label. With 50 of 400 pages half are left for both bits, and the
-// sides of all are looked at first; with 51 they would rule out too few.
+// What is looked at of all pages is a fifth of a label, the sides of half of the dimensions. With
+// 50 of 400 pages half are left for both bits, and the sides of all are looked at first; with 51
+// they would rule out too few.
 TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
   const kv::DigestFormat format = *digest_format({.policy = Policy::kLabels});
   const LabelScorer scorer(format, false, SharesOf::kCandidates, HeadsJoin::kByMaximum);
-  const kernels::KvLayout layout = {DType::kF16, DType::kF16, kHeadDim, kKvHeads, kPageTokens};
+  const kernels::KvLayout layout = {DType::kF16, DType::kF16, 64, kKvHeads, kPageTokens};
   const int64_t digest = kv::page_digest_bytes(format, layout);
-  const int64_t side = kv::page_label_bytes(format, layout) / 2;
-  EXPECT_EQ(scorer.bytes_read(layout, 400, 50), 400 * digest + 400 * side + 200 * side);
-  EXPECT_EQ(scorer.bytes_read(layout, 400, 51), 400 * digest + 400 * 2 * side);
+  const int64_t fifth = kv::page_label_bytes(format, layout) / 5;
+  EXPECT_EQ(scorer.bytes_read(layout, 400, 50), 400 * digest + 400 * fifth + 200 * 4 * fifth);
+  EXPECT_EQ(scorer.bytes_read(layout, 400, 51), 400 * digest + 400 * 5 * fifth);
 }
 
 }  // namespace

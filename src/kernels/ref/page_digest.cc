@@ -40,17 +40,20 @@ std::vector<double> digest_of_keys(const PagedKv& kv, int32_t page, int32_t kv_h
 
 std::vector<double> digest_values(const PagedDigests& digests, int32_t page, int32_t kv_head) {
   const uint8_t* bytes = digest_at(digests, page, kv_head);
+  const uint8_t* const order = digest_order(digests, kv_head);
+  const int32_t head_dim = digests.layout.head_dim;
   std::vector<double> values(digest_elements(digests.layout));
-  for (int32_t d = 0; d < std::ssize(values); ++d) {
+  for (int32_t i = 0; i < std::ssize(values); ++i) {
+    const int32_t d = order == nullptr ? i : i / head_dim * head_dim + order[i % head_dim];
     if (digests.layout.type == DigestType::kF16) {
       uint16_t half;
-      std::memcpy(&half, bytes + 2 * d, sizeof(half));
+      std::memcpy(&half, bytes + 2 * i, sizeof(half));
       values[d] = f32_from_f16(half);
     } else {
       float step;
       int8_t code;
       std::memcpy(&step, bytes, sizeof(step));
-      std::memcpy(&code, bytes + sizeof(step) + d, sizeof(code));
+      std::memcpy(&code, bytes + sizeof(step) + i, sizeof(code));
       values[d] = double{step} * code;
     }
   }
