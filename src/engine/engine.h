@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <ctime>
 #include <functional>
+#include <map>
 #include <limits>
 #include <memory>
 #include <optional>

@@ -70,8 +70,8 @@ struct PagedLabels {
   LabelLayout layout;
   uint8_t* labels = nullptr;
   int32_t bytes = 0;
-  // Of kChannels: [n_kv_heads][kLabelChannels], ascending. Of kSides the digests' order (page_
-  // digest_layout.h): dimension d of a label is K's channels[d]; null: K's d.
+  // Of kChannels: [n_kv_heads][kLabelChannels], ascending. Of kSides the digests' order:
+  // dimension d of a label is K's channels[d]; null: K's d.
   const uint8_t* channels = nullptr;
 };
 

@@ -348,6 +348,8 @@ Status Cache::use_digests(const std::optional<DigestFormat>& format) {
   const int64_t n_channels = format->labels ? n_layers() * layer_channels(*format) : 0;
   WEFT_CHECK(std::ssize(format->channels) == n_channels ||
              (format->channels.empty() && format->labels != kernels::LabelKind::kChannels));
+  // Here, and not where each layer of each step takes its own: they are thousands.
+  for (const uint8_t channel : format->channels) WEFT_CHECK(channel < layout_.head_dim);
   WEFT_CHECK(format->layers.empty() || std::ssize(format->layers) == n_layers());
   std::vector<int32_t> n_layers_of(groups_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
