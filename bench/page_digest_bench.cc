@@ -245,7 +245,8 @@ void run_labels(benchmark::State& state, Isa isa, const Shape& shape, LabelKind 
   std::vector<float> scores(int64_t{shape.n_heads} * kPlaces);
   int64_t layer = 0;
   for (auto _ : state) {
-    const LabelQuery query = {q.data(), pages, of_heads, scores.data(), kPlaces};
+    const LabelQuery query = {q.data(),      pages,  of_heads, labels_of(layer).layout.page_tokens,
+                              scores.data(), kPlaces};
     score_labels(context, digests_of(layer), labels_of(layer), depth, shape.n_heads, 0.125f,
                  {&query, 1});
     layer = (layer + 1) % kLayers;

@@ -36,7 +36,7 @@ struct AttentionSequence {
 /// positions ascend with the slots, and first_slots is where a sliding window begins (Mistral 7B,
 /// Jiang et al. 2023). The score of a key is scale * q.k, with a soft cap softcap * tanh(scale *
 /// q.k / softcap) (Gemma 2, 2024). log_sum_exp: empty, or [n_rows, n_heads], log of the sum of
-/// exp(score) over the visible keys, each with its page's weight (HeadPages).
+/// exp(score) over the visible keys, each with its entry's weight (HeadPages).
 struct AttentionArgs {
   PagedKv kv;
   std::span<const AttentionSequence> sequences;
@@ -85,7 +85,8 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args);
 /// holds that a row may not see does not matter, be it NaN; the slots after a sequence's last row
 /// are never read, nor are pages of which no row sees a slot: their entries of the block table are
 /// not looked at. A window costs what the keys in it cost; one that covers the context changes no
-/// bit. Lists of all pages change none, either. `plan` is plan_attention's for these args.
+/// bit. Lists of all pages, or runs, change none, either. `plan` is plan_attention's for these
+/// args.
 void attention(const Context& context, const AttentionArgs& args, const AttentionPlan& plan);
 
 /// Attention received: received[j] += the sum over the rows and heads of the softmax probability of

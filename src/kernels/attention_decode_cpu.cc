@@ -34,7 +34,7 @@ int32_t padded(int32_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLa
 /// One task's memory. out, max and sum are the partial result.
 struct Work {
   int32_t head_dim, stride;  // stride: head_dim padded to registers
-  int32_t page_shift;        // log2 of the tokens of a page
+  int32_t entry_shift;       // log2 of the tokens of an entry of the table
   float softcap;             // in base 2, as the scores; 0: none
   float* q;                  // [group][stride], scaled, 0 after head_dim
   float* scores;             // [group][kBlockKeys]
@@ -61,12 +61,23 @@ void rescale(const Work& w, int32_t first, int32_t n_heads, const float* tops) {
   }
 }
 
+/// Of the keys from j on, as many as a register has, of which n are there. An entry may be half of
+/// AVX-512's.
+inline F32 weights_at(const Work& w, const float* weights, int32_t j, [[maybe_unused]] int32_t n) {
+  const float* const first = weights + (j >> w.entry_shift);
+#if defined(__AVX512F__)
+  const int32_t second = j + (1 << w.entry_shift);
+  if (second < j + kLanes && second < n) return set_halves(first[0], first[1]);
+#endif
+  return set1(first[0]);
+}
+
 /// Scores of n keys of the heads from `first` on become exp(score - running maximum); out is
 /// rescaled to it where that is another than before. Scores past n up to a whole register become
 /// -inf, that is the weight 0. The first block's old maximum is -inf: 2^(-inf - m') is 0, which is
 /// right for sums that are 0.
 ///
-/// weights: of each page_tokens keys, or null: what a key then counts for beside exp(score).
+/// weights: of each entry's keys, or null: what a key then counts for beside exp(score).
 ///
 /// kWhole: n is kBlockKeys, and the compiler may know it, which is 2 % of q8_0's decode.
 template <bool kWhole>
@@ -97,7 +108,7 @@ void softmax(const Work& w, int32_t first, int32_t n_heads, int32_t n, const flo
 #pragma GCC unroll 4
     for (int32_t j = 0; j < n_padded; j += kLanes) {
       F32 p = exp2(sub(load(scores + j), set1(tops[i])));
-      if (weights != nullptr) p = mul(p, set1(weights[j >> w.page_shift]));
+      if (weights != nullptr) p = mul(p, weights_at(w, weights, j, n));
       store(scores + j, p);
       sums[i] = add(sums[i], p);
     }
@@ -143,7 +154,7 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   Work w;
   w.head_dim = rows.kv.layout.head_dim;
   w.stride = padded(w.head_dim);
-  w.page_shift = __builtin_ctz(rows.kv.layout.page_tokens);
+  w.entry_shift = __builtin_ctz(entry_tokens(rows, kv_head));
   w.q = scratch;
   w.scores = w.q + group * w.stride;
   w.out = partial;
@@ -167,7 +178,7 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
 /// softmax of its scores is gone through.
 void ask_for_values(const KeyBlock& keys) {
   for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
-    prefetch(v_at(*keys.kv, keys.block_table, slot, keys.kv_head), n * keys.kv->v_bytes);
+    prefetch(v_of(keys, slot), n * keys.kv->v_bytes);
   });
 }
 
@@ -181,7 +192,8 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   if (rows.k_codec->prepare_queries != nullptr) {
     rows.k_codec->prepare_queries(group, w.head_dim, w.q);
   }
-  const int32_t* block_table = head_table(rows, kv_head);
+  const int32_t* const table = head_table(rows, kv_head);
+  const int32_t of_entry = entry_tokens(rows, kv_head);
   const float* weights = head_weights(rows, kv_head);
   const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
   const int64_t end = split_end < n_visible ? split_end : n_visible;
@@ -191,10 +203,10 @@ void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t spl
   for (int64_t begin = first; begin < end; begin = block_end) {
     block_end = (begin / kBlockKeys + 1) * kBlockKeys;
     if (block_end > end) block_end = end;
-    const KeyBlock keys = {&rows.kv, block_table, kv_head, begin, block_end, n_visible};
+    const KeyBlock keys = {&rows.kv, table, of_entry, kv_head, begin, block_end, n_visible};
     rows.k_codec->score(keys, group, w.q, w.scores);
     if (begin == first) ask_for_values(keys);
-    const float* of_block = weights == nullptr ? nullptr : weights + (begin >> w.page_shift);
+    const float* of_block = weights == nullptr ? nullptr : weights + (begin >> w.entry_shift);
     for (int32_t h = 0; h < rows.group; h += kSoftmaxHeads) {
       const int32_t n_heads = rows.group - h < kSoftmaxHeads ? rows.group - h : kSoftmaxHeads;
       const int32_t n = block_end - begin;

@@ -45,12 +45,15 @@ static inline int64_t first_visible(const AttentionRows& rows, int64_t row) {
 
 /// Of a decode row: where the KV head finds its keys, and the last of them.
 static inline const int32_t* head_table(const AttentionRows& rows, int32_t kv_head) {
-  return rows.heads == nullptr ? rows.block_table : rows.heads[kv_head].block_table;
+  return rows.heads == nullptr ? rows.block_table : rows.heads[kv_head].table;
+}
+static inline int32_t entry_tokens(const AttentionRows& rows, int32_t kv_head) {
+  return rows.heads == nullptr ? rows.kv.layout.page_tokens : rows.heads[kv_head].entry_tokens;
 }
 static inline int64_t last_visible(const AttentionRows& rows, int64_t row, int32_t kv_head) {
   return rows.heads == nullptr ? rows.slots[row] : rows.heads[kv_head].last_slot;
 }
-/// Of the pages in head_table; null: 1.
+/// Of the entries of head_table; null: 1.
 static inline const float* head_weights(const AttentionRows& rows, int32_t kv_head) {
   return rows.heads == nullptr ? nullptr : rows.heads[kv_head].weights;
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "support/attention_step.h"
@@ -14,23 +16,34 @@ using test::Guarded;
 using test::machine_isas;
 using test::same_bits;
 
-/// The pages of each KV head: the sequence's listed ones, the last of which holds the row.
+/// The pages, or runs, of each KV head: the sequence's listed ones, the last of which holds the
+/// row.
 struct Chosen {
   std::vector<std::vector<int32_t>> tables;
   std::vector<HeadPages> heads;
 
   Chosen(const Shape& shape, const std::vector<int32_t>& table, int32_t slot,
-         const std::vector<std::vector<int32_t>>& lists) {
+         const std::vector<std::vector<int32_t>>& lists, int32_t entry_tokens = 0) {
+    if (entry_tokens == 0) entry_tokens = shape.page_tokens;
+    const int32_t n_parts = shape.page_tokens / entry_tokens;
     for (const std::vector<int32_t>& list : lists) {
-      std::vector<int32_t>& pages = tables.emplace_back();
-      for (const int32_t page : list) pages.push_back(table[page]);
+      std::vector<int32_t>& entries = tables.emplace_back();
+      for (const int32_t i : list) entries.push_back(table[i / n_parts] * n_parts + i % n_parts);
     }
-    for (const std::vector<int32_t>& pages : tables) {
-      const int32_t n_before = (pages.size() - 1) * shape.page_tokens;
-      heads.push_back({pages.data(), n_before + slot % shape.page_tokens});
+    for (const std::vector<int32_t>& entries : tables) {
+      const int32_t n_before = (entries.size() - 1) * entry_tokens;
+      heads.push_back({entries.data(), n_before + slot % entry_tokens, entry_tokens});
     }
   }
 };
+
+/// Of f32 to f16, and where products are of integers.
+std::vector<std::pair<int32_t, KvTypes>> listed_types() {
+  return {{64, {}},
+          {80, {DType::kF16, DType::kBF16}},
+          {64, {DType::kQ8_0, DType::kQ8_0}},
+          {64, {DType::kQ4_0, DType::kQ8_0}}};
+}
 
 TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
   for (const auto& [head_dim, types] :
@@ -61,35 +74,90 @@ TEST(AttentionPageLists, EachHeadReadsItsPagesAndNothingElse) {
   }
 }
 
-TEST(AttentionPageLists, ListsOfAllPagesChangeNoBit) {
-  const Shape shape{64, 2, 3, 16};
-  Pages pages(shape, 128);
-  const std::vector<int32_t> table = pages.add(1600, 33);
-  for (const int32_t slot : {0, 15, 16, 511, 512, 1023, 1599}) {
-    const std::vector<int32_t> all = range(0, slot / 16 + 1);
-    const Chosen chosen(shape, table, slot, {all, all});
-    for (const Isa isa : machine_isas()) {
-      Step step{.shape = shape, .kv = pages.kv()};
-      step.add(table, {slot}, KernelClass::kDecode);
-      const Result dense = run(step, isa, 2);
-      step.sequences[0].heads = chosen.heads;
-      const Result sparse = run(step, isa, 2);
-      EXPECT_TRUE(same_bits(dense.out, sparse.out)) << isa_name(isa) << " slot " << slot;
-      EXPECT_TRUE(same_bits(dense.log_sum_exp, sparse.log_sum_exp));
+TEST(AttentionPageLists, ListsOfAllPagesAndOfAllRunsChangeNoBit) {
+  for (const auto& [head_dim, types] : listed_types()) {
+    for (const int32_t page_tokens : {16, 64}) {
+      const Shape shape{head_dim, 2, 3, page_tokens, types};
+      Pages pages(shape, 128);
+      const std::vector<int32_t> table = pages.add(1600, 33);
+      for (const int32_t slot : {0, 7, 8, 15, 16, 511, 512, 1023, 1036, 1599}) {
+        for (const Isa isa : machine_isas()) {
+          Step step{.shape = shape, .kv = pages.kv()};
+          step.add(table, {slot}, KernelClass::kDecode);
+          const Result dense = run(step, isa, 2);
+          for (const int32_t entry_tokens : {kRunTokens, page_tokens}) {
+            SCOPED_TRACE(::testing::Message()
+                         << isa_name(isa) << " slot " << slot << " entries of " << entry_tokens);
+            const std::vector<int32_t> all = range(0, slot / entry_tokens + 1);
+            const Chosen chosen(shape, table, slot, {all, all}, entry_tokens);
+            step.sequences[0].heads = chosen.heads;
+            const Result sparse = run(step, isa, 2);
+            EXPECT_TRUE(same_bits(dense.out, sparse.out));
+            EXPECT_TRUE(same_bits(dense.log_sum_exp, sparse.log_sum_exp));
+          }
+        }
+      }
+    }
+  }
+}
+
+// As if the runs' keys lay together; what is not listed is not read.
+TEST(AttentionPageLists, RunsAreReadAsTheirKeysWouldBeTogether) {
+  constexpr int32_t kSlot = 1500;  // in run 187 of the sequence
+  const std::vector<std::vector<int32_t>> lists = {{0, 1, 9, 40, 41, 43, 186, 187, 187},
+                                                   {3, 4, 5, 17, 18, 90, 91, 92, 187}};
+  const int32_t slot_together = 8 * kRunTokens + kSlot % kRunTokens;
+  for (const auto& [head_dim, types] : listed_types()) {
+    for (const int32_t page_tokens : {16, 64}) {
+      const Shape shape{head_dim, 2, 3, page_tokens, types};
+      Pages pages(shape, 128);
+      const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
+      const std::vector<int32_t> together = pages.add(slot_together + 1, 32);
+      const PagedKv kv = pages.kv();
+      for (int32_t head = 0; head < 2; ++head) {
+        for (int32_t slot = 0; slot <= slot_together; ++slot) {
+          const int64_t from =
+              int64_t{lists[head][slot / kRunTokens]} * kRunTokens + slot % kRunTokens;
+          std::memcpy(k_at(kv, together.data(), slot, head), k_at(kv, table.data(), from, head),
+                      kv.k_bytes);
+          std::memcpy(v_at(kv, together.data(), slot, head), v_at(kv, table.data(), from, head),
+                      kv.v_bytes);
+        }
+        for (int32_t slot = 0; slot <= kSlot; ++slot) {
+          if (std::ranges::count(lists[head], slot / kRunTokens) == 0) {
+            pages.poison(table, slot, head);
+          }
+        }
+      }
+      const Chosen chosen(shape, table, kSlot, lists, kRunTokens);
+      Step listed{.shape = shape, .kv = kv}, dense{.shape = shape, .kv = kv};
+      listed.add(table, {kSlot}, KernelClass::kDecode);
+      listed.sequences[0].heads = chosen.heads;
+      dense.add(together, {slot_together}, KernelClass::kDecode);
+      dense.q = listed.q;
+      for (const Isa isa : machine_isas()) {
+        SCOPED_TRACE(::testing::Message() << isa_name(isa) << " pages of " << page_tokens);
+        const Result got = run(listed, isa, 2), want = run(dense, isa, 2);
+        EXPECT_TRUE(same_bits(got.out, want.out));
+        EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp));
+      }
     }
   }
 }
 
 TEST(AttentionPageWeights, EqualTheScalarTwin) {
-  constexpr int32_t kSlot = 2900;  // in page 181; several splits
-  const std::vector<std::vector<int32_t>> lists = {range(0, 182), {0, 7, 40, 41, 42, 180, 181}};
-  for (const float softcap : {0.0f, 20.0f}) {
+  constexpr int32_t kSlot = 2900;  // several splits
+  for (const auto& [softcap, entry_tokens] :
+       {std::pair(0.0f, 16), {0.0f, kRunTokens}, {20.0f, 16}, {20.0f, kRunTokens}}) {
+    const int32_t last = kSlot / entry_tokens;
+    const std::vector<std::vector<int32_t>> lists = {range(0, last + 1),
+                                                     {0, 7, 40, 41, 42, last - 1, last}};
     for (const auto& [head_dim, types] :
          {std::pair(64, KvTypes()), {80, KvTypes{DType::kF16, DType::kBF16}}}) {
       const Shape shape{head_dim, 2, 5, 16, types};
       Pages pages(shape, 200);
       const std::vector<int32_t> table = pages.add(kSlot + 1, 31);
-      Chosen chosen(shape, table, kSlot, lists);
+      Chosen chosen(shape, table, kSlot, lists, entry_tokens);
       std::vector<std::vector<float>> weights(2);
       for (int head = 0; head < 2; ++head) {
         for (size_t i = 0; i < lists[head].size(); ++i) {
@@ -101,7 +169,7 @@ TEST(AttentionPageWeights, EqualTheScalarTwin) {
       step.add(table, {kSlot}, KernelClass::kDecode);
       step.sequences[0].heads = chosen.heads;
       for (const Isa isa : machine_isas()) {
-        SCOPED_TRACE(isa_name(isa));
+        SCOPED_TRACE(::testing::Message() << isa_name(isa) << " entries of " << entry_tokens);
         // A page of weight 31 may take all of a head's attention: sums round as ever.
         const double bound = tolerance(shape, kSlot) + 2e-6 * softcap;
         expect_close(run(step, isa, 2), ref::attention(step.args(), 1), bound);

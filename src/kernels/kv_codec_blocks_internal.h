@@ -172,7 +172,7 @@ struct BlockKv {
 
   static void score(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores) {
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* k = k_at(*keys.kv, keys.block_table, slot, keys.kv_head);
+      const uint8_t* k = k_of(keys, slot);
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
         score_run<kHeads>(k, *keys.kv, n, rows.stride, q + h * rows.stride,
                           scores + h * kBlockKeys + first);
@@ -184,7 +184,7 @@ struct BlockKv {
                          float* out) {
     const int32_t head_dim = keys.kv->layout.head_dim;
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* v = v_at(*keys.kv, keys.block_table, slot, keys.kv_head);
+      const uint8_t* v = v_of(keys, slot);
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
         const float* p = scores + h * kBlockKeys + first;
         float* sums = out + h * rows.stride;

@@ -161,7 +161,8 @@ struct IntegerKeys {
     }
   }
 
-  /// As PlainKv's. What is missing of the last 16 is zeros.
+  /// As PlainKv's. Sixteen that do not lie together, and what is there of the last, are brought
+  /// together first; what is missing is zeros.
   static void score(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores) {
     const PagedKv& kv = *keys.kv;
     const auto score_some = [&](const uint8_t* k, int32_t n, int64_t ahead, float* to) {
@@ -169,16 +170,22 @@ struct IntegerKeys {
         score_heads<kHeads>(kv, k, n, ahead, q + h * rows.stride, rows.stride, to + h * kBlockKeys);
       });
     };
+    uint8_t some[16 * kMaxBlocks * kBytes];
+    int32_t n_some = 0;
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* k = k_at(kv, keys.block_table, slot, keys.kv_head);
-      const int32_t whole = n & -16;
-      if (whole > 0) score_some(k, whole, k_ahead(keys, slot, k), scores + first);
+      const uint8_t* k = k_of(keys, slot);
+      const int64_t ahead = k_ahead(keys, slot, k);
+      const int32_t whole = n_some > 0 ? 0 : n & -16;
+      if (whole > 0) score_some(k, whole, ahead, scores + first);
       if (whole == n) return;
-      uint8_t last[16 * kMaxBlocks * kBytes];
       const int64_t n_bytes = int64_t{n - whole} * kv.k_bytes;
-      memcpy(last, k + int64_t{whole} * kv.k_bytes, n_bytes);
-      memset(last + n_bytes, 0, 16 * kv.k_bytes - n_bytes);
-      score_some(last, 16, 0, scores + first + whole);
+      memcpy(some + int64_t{n_some} * kv.k_bytes, k + int64_t{whole} * kv.k_bytes, n_bytes);
+      prefetch(k + ahead, n_bytes);
+      n_some += n - whole;
+      if ((slot + n) % 16 != 0 && slot + n < keys.end) return;
+      memset(some + int64_t{n_some} * kv.k_bytes, 0, (16 - int64_t{n_some}) * kv.k_bytes);
+      score_some(some, 16, 0, scores + (first + n - n_some));
+      n_some = 0;
     });
   }
 };

@@ -32,10 +32,10 @@ struct IntegerValues {
 
   static void find_values(const KeyBlock& keys, Places& places) {
     const PagedKv& kv = *keys.kv;
-    if (keys.end - keys.begin < kBlockKeys || kv.layout.page_tokens < kBlockKeys) {
+    if (keys.end - keys.begin < kBlockKeys || keys.entry_tokens < kBlockKeys) {
       return find_scattered_values(keys, places);
     }
-    const uint8_t* const v = v_at(kv, keys.block_table, keys.begin, keys.kv_head);
+    const uint8_t* const v = v_of(keys, keys.begin);
     const int64_t ahead = v_ahead(keys, keys.begin, v);
     for (int32_t t = 0; t < kBlockKeys / 16; ++t) {
       places.sixteen[t] = v + t * 16 * kv.v_bytes;
@@ -50,7 +50,7 @@ struct IntegerValues {
       places.sixteen[t] = places.ahead[t] = places.some[t];
     }
     for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
-      const uint8_t* v = v_at(kv, keys.block_table, slot, keys.kv_head);
+      const uint8_t* v = v_of(keys, slot);
       const int32_t first = slot % kBlockKeys, end = first + n;
       for (int32_t t = first / 16; t * 16 < end; ++t) {
         const uint8_t* from = v + (int64_t{t} * 16 - first) * kv.v_bytes;

@@ -23,10 +23,11 @@ struct RopeRow {
   bool neox;  // pairs halves, not neighbours
 };
 
-/// The slots [begin, end) of one KV head of a sequence, all of one block of keys.
+/// The slots [begin, end) of one KV head of a sequence, or of a list, all of one block of keys.
 struct KeyBlock {
   const PagedKv* kv;
-  const int32_t* block_table;
+  const int32_t* table;
+  int32_t entry_tokens;  // of an entry of the table: page_tokens or kRunTokens
   int32_t kv_head;
   int64_t begin;
   int64_t end;

@@ -130,7 +130,7 @@ struct PlainKv {
   /// scores[h][0 … n) = q[h] . k for kHeads heads; k [n][head_dim]. Four keys at a time: kHeads x 4
   /// sums hide the latency of the multiply-adds, and reduce_add4 adds up four registers together.
   /// Keys past n repeat the last one. Writes a whole number of four scores: a block's last run
-  /// begins at its first key or at a multiple of 16 slots, so they lie within the block.
+  /// begins at its first key or at a multiple of 8 slots, so they lie within the block.
   template <int kHeads>
   [[gnu::always_inline]] static void score_run(const Element* k, int64_t ahead, int32_t head_dim,
                                                int32_t n, int32_t stride, const float* q,
@@ -230,7 +230,7 @@ struct PlainKv {
   static void score(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores) {
     const int32_t head_dim = keys.kv->layout.head_dim;
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* bytes = k_at(*keys.kv, keys.block_table, slot, keys.kv_head);
+      const uint8_t* bytes = k_of(keys, slot);
       const Element* k = elements(bytes);
       const int64_t ahead = k_ahead(keys, slot, bytes);
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
@@ -244,7 +244,7 @@ struct PlainKv {
                          float* out) {
     const int32_t head_dim = keys.kv->layout.head_dim;
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* bytes = v_at(*keys.kv, keys.block_table, slot, keys.kv_head);
+      const uint8_t* bytes = v_of(keys, slot);
       const Element* v = elements(bytes);
       const int64_t ahead = v_ahead(keys, slot, bytes);
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {

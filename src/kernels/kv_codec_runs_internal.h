@@ -15,13 +15,23 @@ constexpr int kHeadBatch = 4;
 constexpr int kHeadBatch = 2;
 #endif
 
-/// Calls fn(first slot, keys before it, keys) for the runs of slots that lie together in a page.
+inline const uint8_t* k_of(const KeyBlock& keys, int64_t slot) {
+  const PagedSlot at = find_slot(keys.kv->layout, keys.table, keys.entry_tokens, slot);
+  return k_in_page(*keys.kv, at, keys.kv_head);
+}
+inline const uint8_t* v_of(const KeyBlock& keys, int64_t slot) {
+  const PagedSlot at = find_slot(keys.kv->layout, keys.table, keys.entry_tokens, slot);
+  return v_in_page(*keys.kv, at, keys.kv_head);
+}
+
+/// Calls fn(first slot, keys before it, keys) for the slots of one entry of the table after the
+/// other: they lie together.
 template <class Fn>
 void for_runs(const KeyBlock& keys, const Fn& fn) {
-  const int64_t page_tokens = keys.kv->layout.page_tokens;
+  const int64_t entry_tokens = keys.entry_tokens;
   for (int64_t slot = keys.begin; slot < keys.end;) {
-    const int64_t page_end = (slot & -page_tokens) + page_tokens;
-    const int64_t run_end = page_end < keys.end ? page_end : keys.end;
+    const int64_t entry_end = (slot & -entry_tokens) + entry_tokens;
+    const int64_t run_end = entry_end < keys.end ? entry_end : keys.end;
     fn(slot, slot - keys.begin, run_end - slot);
     slot = run_end;
   }
@@ -31,11 +41,11 @@ void for_runs(const KeyBlock& keys, const Fn& fn) {
 /// keys has at the same place of the loop; 0 where the row sees no such slot. V's likewise.
 inline int64_t k_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* k) {
   const int64_t next = slot + kBlockKeys;
-  return next < keys.ahead_end ? k_at(*keys.kv, keys.block_table, next, keys.kv_head) - k : 0;
+  return next < keys.ahead_end ? k_of(keys, next) - k : 0;
 }
 inline int64_t v_ahead(const KeyBlock& keys, int64_t slot, const uint8_t* v) {
   const int64_t next = slot + kBlockKeys;
-  return next < keys.ahead_end ? v_at(*keys.kv, keys.block_table, next, keys.kv_head) - v : 0;
+  return next < keys.ahead_end ? v_of(keys, next) - v : 0;
 }
 
 /// Brings n_bytes into the L2. A few at a time, between the work: a whole block's at once fills the

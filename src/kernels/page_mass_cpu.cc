@@ -37,7 +37,9 @@ void for_scores(const MassRows& rows, int32_t kv_head, int64_t begin, float* scr
   const int64_t end = task_end < rows.n_slots ? task_end : rows.n_slots;
   for (int64_t slot = begin; slot < end; slot += kBlockKeys) {
     const int64_t block_end = slot + kBlockKeys < end ? slot + kBlockKeys : end;
-    rows.codec->score({&rows.kv, rows.pages, kv_head, slot, block_end, end}, group, q, scores);
+    const KeyBlock keys = {&rows.kv,  rows.pages, rows.kv.layout.page_tokens, kv_head, slot,
+                           block_end, end};
+    rows.codec->score(keys, group, q, scores);
     for (int32_t h = 0; h < rows.group; ++h) {
       fn(h, slot, block_end - slot, scores + h * kBlockKeys);
     }

@@ -32,36 +32,66 @@ struct PagedKv {
   int32_t v_bytes = 0;
 };
 
-/// Where a KV head's K begins in the page that slot `slot` of a sequence lies in.
-static inline uint8_t* head_of_page(const PagedKv& kv, const int32_t* block_table, int64_t slot,
-                                    int32_t kv_head) {
-  const int shift = __builtin_ctz(kv.layout.page_tokens);  // dividing takes some 20 cycles
-  const int64_t page = block_table[slot >> shift];
-  const int64_t head = page * kv.layout.n_kv_heads + kv_head;
-  return kv.pages + (head << shift) * (kv.k_bytes + kv.v_bytes);
+/// Tokens of a run, the least part of a page that a table may list: entry page * (page_tokens /
+/// kRunTokens) + i is the i-th run of that page.
+inline constexpr int32_t kRunTokens = 8;
+
+static inline int32_t runs_of_page(const KvLayout& layout) {
+  return layout.page_tokens / kRunTokens;
 }
 
+/// Where slot `slot` of a table lies whose entries have entry_tokens each: page_tokens or
+/// kRunTokens.
+struct PagedSlot {
+  int64_t page;
+  int32_t token;  // within the page
+};
+
+static inline PagedSlot find_slot(const KvLayout& layout, const int32_t* table,
+                                  int32_t entry_tokens, int64_t slot) {
+  // By shifts: dividing takes some 20 cycles.
+  const int shift = __builtin_ctz(entry_tokens);
+  const int of_page = __builtin_ctz(layout.page_tokens) - shift;
+  const int32_t entry = table[slot >> shift];
+  const int32_t part = entry & ((1 << of_page) - 1);
+  return {entry >> of_page, (part << shift) + static_cast<int32_t>(slot & (entry_tokens - 1))};
+}
+
+/// Where a KV head's K begins in a page.
+static inline uint8_t* head_of_page(const PagedKv& kv, int64_t page, int32_t kv_head) {
+  const int64_t head = page * kv.layout.n_kv_heads + kv_head;
+  return kv.pages + head * kv.layout.page_tokens * (kv.k_bytes + kv.v_bytes);
+}
+
+static inline uint8_t* k_in_page(const PagedKv& kv, PagedSlot slot, int32_t kv_head) {
+  return head_of_page(kv, slot.page, kv_head) + int64_t{slot.token} * kv.k_bytes;
+}
+
+static inline uint8_t* v_in_page(const PagedKv& kv, PagedSlot slot, int32_t kv_head) {
+  const int64_t k_bytes = int64_t{kv.layout.page_tokens} * kv.k_bytes;
+  return head_of_page(kv, slot.page, kv_head) + k_bytes + int64_t{slot.token} * kv.v_bytes;
+}
+
+/// Of slot `slot` of a sequence.
 static inline uint8_t* k_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
                             int32_t kv_head) {
-  const int64_t token = slot & (kv.layout.page_tokens - 1);
-  return head_of_page(kv, block_table, slot, kv_head) + token * kv.k_bytes;
+  return k_in_page(kv, find_slot(kv.layout, block_table, kv.layout.page_tokens, slot), kv_head);
 }
 
 static inline uint8_t* v_at(const PagedKv& kv, const int32_t* block_table, int64_t slot,
                             int32_t kv_head) {
-  const int64_t token = slot & (kv.layout.page_tokens - 1);
-  const int64_t k_bytes = int64_t{kv.layout.page_tokens} * kv.k_bytes;
-  return head_of_page(kv, block_table, slot, kv_head) + k_bytes + token * kv.v_bytes;
+  return v_in_page(kv, find_slot(kv.layout, block_table, kv.layout.page_tokens, slot), kv_head);
 }
 
-/// The pages that one KV head of a row reads, in the order of their slots, as a block table of
+/// The pages, or runs, that one KV head of a row reads, in the order of their slots, as a table of
 /// their own: gathered, so that what was not chosen costs nothing. The row's slot is the last,
-/// counted in these pages (Quest, Tang et al. 2024, section 3.4). A page may stand for others that
-/// are not read: exp(score) of each of its keys counts so many times.
+/// counted in these entries (Quest, Tang et al. 2024, section 3.4). An entry may stand for others
+/// that are not read: exp(score) of each of its keys counts so many times.
 struct HeadPages {
-  const int32_t* block_table = nullptr;
+  const int32_t* table = nullptr;
   int32_t last_slot = 0;
-  const float* weights = nullptr;  // of each page, more than 0; null: 1
+  int32_t entry_tokens = 0;        // page_tokens or kRunTokens
+  const float* weights = nullptr;  // of each entry, more than 0; null: 1
 };
 
 }  // namespace weft::kernels

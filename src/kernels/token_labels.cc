@@ -72,7 +72,8 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
     WEFT_CHECK(std::ssize(query.places) == n_kv_heads);
     const int64_t n_pages = std::ssize(query.places[0]);
     for (const auto& places : query.places) WEFT_CHECK(std::ssize(places) == n_pages);
-    WEFT_CHECK(query.stride >= n_pages);
+    WEFT_CHECK(query.part_tokens == layout.page_tokens || query.part_tokens == kRunTokens);
+    WEFT_CHECK(query.stride >= n_pages * (layout.page_tokens / query.part_tokens));
     most_pages = std::max(most_pages, n_pages);
   }
   if (most_pages == 0) return;
@@ -106,6 +107,7 @@ void score_labels(const Context& context, const PagedDigests& digests, const Pag
                             .group = group,
                             .pages = query.pages.data(),
                             .places = query.places[kv_head].data(),
+                            .part_tokens = query.part_tokens,
                             .scores = query.scores + kv_head * group * query.stride,
                             .stride = query.stride};
     fns.score(rows, begin, std::min(n_pages, begin + kLabelBlockPages));

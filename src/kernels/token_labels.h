@@ -30,26 +30,27 @@ PagedLabels make_paged_labels(const LabelLayout& layout, std::byte* labels,
 void make_labels(const Context& context, const PagedKv& kv, std::span<const int32_t> pages,
                  const PagedDigests& digests, const PagedLabels& labels);
 
-/// One row's query and of each KV head the pages to score.
+/// One row's query and of each KV head the pages to score, whole or in runs.
 struct LabelQuery {
   const float* q = nullptr;  // [n_heads * head_dim], rotated, not scaled
   std::span<const int32_t> pages;
   std::span<const std::span<const int32_t>> places;  // [n_kv_heads], in pages; equally long
-  float* scores = nullptr;                           // [n_heads][stride]
-  int64_t stride = 0;                                // at least places[].size()
+  int32_t part_tokens = 0;  // that have a score: page_tokens, or kRunTokens
+  float* scores = nullptr;  // [n_heads][stride]
+  int64_t stride = 0;       // at least places[].size() * page_tokens / part_tokens
 };
 
-/// scores[h * stride + i] of page pages[places[h's KV head][i]] = log of the sum of
-/// exp(scale * q . k') over its tokens: of what attention the page gets. kSides by the sides alone:
-/// of the label's first dimensions (n_first_side_blocks of 32) k' is M where the key lies above the
-/// middle c and m where it does not, of the others it is c. By all: of the first dimensions c + 1/4
-/// d, 3/4 d, 5/4 d or 7/4 d, d = M - c, where it lies above, whichever of 0, d / 2, d and 3/2 d it
-/// has passed; of the others c + d / 2 or c + 7/4 d; and as far below elsewhere. (Of a normal
-/// distribution, whose mean deviation is d, the two are about the means of what is within d and of
-/// what is not.) kChannels: k in the label's dimensions, else 0. scale > 0. q is rounded as
-/// score_digests does, q_d (M_d - m_d) to 1 / 127 of the page's largest, and the log is 2e-4 off
-/// at most: the same bits on every instruction set. NaN where the digest, the label or the query
-/// is not finite, or the sum of its magnitudes.
+/// scores[h * stride + i * parts + p] of part p of page pages[places[h's KV head][i]] = log of the
+/// sum of exp(scale * q . k') over its tokens: of what attention it gets. kSides by the sides
+/// alone: of the label's first dimensions (n_first_side_blocks of 32) k' is M where the key lies
+/// above the middle c and m where it does not, of the others it is c. By all: of the first
+/// dimensions c + 1/4 d, 3/4 d, 5/4 d or 7/4 d, d = M - c, where it lies above, whichever of 0, d /
+/// 2, d and 3/2 d it has passed; of the others c + d / 2 or c + 7/4 d; and as far below elsewhere.
+/// (Of a normal distribution, whose mean deviation is d, the two are about the means of what is
+/// within d and of what is not.) kChannels: k in the label's dimensions, else 0. scale > 0. q is
+/// rounded as score_digests does, q_d (M_d - m_d) to 1 / 127 of the page's largest, and the log is
+/// 2e-4 off at most: the same bits on every instruction set. NaN where the digest, the label or the
+/// query is not finite, or the sum of its magnitudes.
 void score_labels(const Context& context, const PagedDigests& digests, const PagedLabels& labels,
                   LabelDepth depth, int32_t n_heads, float scale,
                   std::span<const LabelQuery> queries);

@@ -404,6 +404,58 @@ inline void weigh_pages(const int32_t* sums, int32_t page_tokens, int64_t n, con
   for (; i < n; ++i) weigh_page(sums + i * page_tokens, page_tokens, units[i], tops[i], shares[i]);
 }
 
+/// Of n runs, a multiple of 2: a token's lane and the one four on are joined, then two on, then the
+/// next.
+#if defined(__AVX512F__)
+
+/// A register holds two runs. Those of `a`, then those of `b`, become lanes of 128 bits.
+template <class Join>
+I32 reduce_runs(I32 a, I32 b, const Join& join) {
+  I32 lanes = join(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xdd));
+  lanes = join(lanes, _mm512_shuffle_epi32(lanes, _MM_PERM_BADC));
+  return join(lanes, _mm512_shuffle_epi32(lanes, _MM_PERM_CDAB));
+}
+
+inline void weigh_runs(const int32_t* sums, int64_t n, const float* units, int32_t* tops,
+                       float* shares) {
+  for (int64_t i = 0; i < n; i += 4) {
+    const int64_t second = i + 2 < n ? i + 2 : i;
+    const I32 a = load_i32(sums + i * kRunTokens), b = load_i32(sums + second * kRunTokens);
+    const I32 lanes = reduce_runs(a, b, [](I32 x, I32 y) { return max_i32(x, y); });
+    const F32 of_a = token_weights(a, _mm512_shuffle_i64x2(lanes, lanes, 0x50), units[i]);
+    const F32 of_b = token_weights(b, _mm512_shuffle_i64x2(lanes, lanes, 0xfa), units[second]);
+    const I32 weights =
+        reduce_runs(_mm512_castps_si512(of_a), _mm512_castps_si512(of_b), [](I32 x, I32 y) {
+          return _mm512_castps_si512(add(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y)));
+        });
+    int32_t some_tops[4], some_shares[4];
+    store_lanes(some_tops, lanes);
+    store_lanes(some_shares, weights);
+    const size_t n_bytes = (n - i < 4 ? 2 : 4) * sizeof(float);
+    memcpy(tops + i, some_tops, n_bytes);
+    memcpy(shares + i, some_shares, n_bytes);
+  }
+}
+
+#else
+
+inline void weigh_runs(const int32_t* sums, int64_t n, const float* units, int32_t* tops,
+                       float* shares) {
+  for (int64_t i = 0; i < n; ++i, sums += kRunTokens) {
+    I32 highest = load_i32(sums);
+    for (int t = kLanes; t < kRunTokens; t += kLanes)
+      highest = max_i32(highest, load_i32(sums + t));
+    tops[i] = reduce_max_i32(highest);
+    F32 weights = token_weights(load_i32(sums), set1_i32(tops[i]), units[i]);
+    for (int t = kLanes; t < kRunTokens; t += kLanes) {
+      weights = add(weights, token_weights(load_i32(sums + t), set1_i32(tops[i]), units[i]));
+    }
+    shares[i] = reduce_add(weights);
+  }
+}
+
+#endif
+
 inline float step_at(const uint8_t* bytes) {
   float step;
   memcpy(&step, bytes, sizeof(step));
@@ -438,15 +490,25 @@ template <LabelKind kKind, LabelDepth kDepth>
   }
 }
 
+constexpr int32_t kMostParts = kMostLabelledTokens / kRunTokens;
+
 /// Of some pages and the heads of a batch, of which `first` is the first: what tokens are worth, in
-/// units, and what their middles are.
+/// units, and what their middles are. Units and middles are of each of a page's parts.
 template <int kHeads>
 struct PageSums {
   int32_t first;
+  int32_t n_parts;  // of a page
   const int16_t* q;
   alignas(64) TokenSums<kHeads> tokens;
-  float units[kHeads][kMostLabelledTokens / kTokens];
-  float middles[kHeads][kMostLabelledTokens / kTokens];
+  float units[kHeads][kMostParts];
+  float middles[kHeads][kMostParts];
+
+  void set_page(int h, int64_t at, float unit, float middle) {
+    for (int64_t part = at * n_parts; part < (at + 1) * n_parts; ++part) {
+      units[h][part] = unit;
+      middles[h][part] = middle;
+    }
+  }
 };
 
 /// Of the places [begin, end) of a list that ends at list_end. kHeadDim: of pages of 16 tokens, or
@@ -488,8 +550,7 @@ void sum_side_pages(const LabelRows& rows, int64_t begin, int64_t end, int64_t l
       const int64_t place = place_of(page);
       const auto at = static_cast<int32_t>(place - begin);
       for (int h = 0; h < kHeads; ++h) {
-        out.units[h][at] = gains[page][h].unit;
-        out.middles[h][at] = gains[page][h].middle;
+        out.set_page(h, at, gains[page][h].unit, gains[page][h].middle);
       }
       const uint8_t* const label =
           label_at(rows.labels, rows.pages[rows.places[place]], rows.kv_head);
@@ -507,24 +568,23 @@ void sum_channel_pages(const LabelRows& rows, int64_t begin, int64_t end, int64_
     const uint8_t* const label = label_at(rows.labels, rows.pages[rows.places[i]], rows.kv_head);
     const int32_t page_tokens = rows.labels.layout.page_tokens;
     for (int h = 0; h < kHeads; ++h) {
-      out.units[h][i - begin] = rows.query.factors[out.first + h] * step_at(label);
-      out.middles[h][i - begin] = 0;
+      out.set_page(h, i - begin, rows.query.factors[out.first + h] * step_at(label), 0.0f);
     }
     sum_channels<kHeads>(page_tokens, label, out.q, static_cast<int32_t>(i - begin) * page_tokens,
                          out.tokens);
   }
 }
 
-/// Page after page, and of each the heads of a batch; then what the pages' sums weigh, in a loop of
-/// its own, as each is a chain of operations that wait for each other.
+/// Page after page, and of each the heads of a batch; then what the sums of pages, or of their
+/// runs, weigh, in a loop of its own, as each is a chain of operations that wait for each other.
 template <LabelKind kKind, LabelDepth kDepth, int kHeads, int32_t kHeadDim>
 void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end) {
   const LabelLayout& layout = rows.labels.layout;
   const int64_t n_at_once = kMostLabelledTokens / layout.page_tokens;
   PageSums<kHeads> sums;
   sums.first = rows.kv_head * rows.group + head;
+  sums.n_parts = layout.page_tokens / rows.part_tokens;
   sums.q = rows.query.elements + int64_t{sums.first} * n_label_channels(layout);
-  float shares[kHeads][kLabelBlockPages];
   for (int64_t some = begin; some < end; some += n_at_once) {
     const int64_t some_end = some + n_at_once < end ? some + n_at_once : end;
     if constexpr (kKind == LabelKind::kSides) {
@@ -532,20 +592,21 @@ void score_heads(const LabelRows& rows, int32_t head, int64_t begin, int64_t end
     } else {
       sum_channel_pages(rows, some, some_end, end, sums);
     }
-    const int64_t n = some_end - some;
+    const int64_t n_pages = some_end - some, n = n_pages * sums.n_parts;
     for (int h = 0; h < kHeads; ++h) {
-      int32_t tops[kMostLabelledTokens / kTokens];
-      weigh_pages(sums.tokens[h], layout.page_tokens, n, sums.units[h], tops,
-                  shares[h] + (some - begin));
-      float* const scores = rows.scores + (head + h) * rows.stride + some;
+      int32_t tops[kMostParts];
+      float shares[kMostParts];
+      if (rows.part_tokens == kRunTokens) {
+        weigh_runs(sums.tokens[h], n, sums.units[h], tops, shares);
+      } else {
+        weigh_pages(sums.tokens[h], layout.page_tokens, n_pages, sums.units[h], tops, shares);
+      }
+      float* const scores = rows.scores + (head + h) * rows.stride + some * sums.n_parts;
       for (int64_t i = 0; i < n; ++i) {
-        scores[i] = static_cast<float>(tops[i]) * sums.units[h][i] + sums.middles[h][i];
+        scores[i] =
+            static_cast<float>(tops[i]) * sums.units[h][i] + sums.middles[h][i] + log_of(shares[i]);
       }
     }
-  }
-  for (int h = 0; h < kHeads; ++h) {
-    float* const scores = rows.scores + (head + h) * rows.stride + begin;
-    for (int64_t i = 0; i < end - begin; ++i) scores[i] += log_of(shares[h][i]);
   }
 }
 

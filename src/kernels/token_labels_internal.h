@@ -31,7 +31,8 @@ struct LabelRows {
   int32_t group;  // query heads
   const int32_t* pages;
   const int32_t* places;
-  float* scores;  // of the first of its heads, [group][stride]
+  int32_t part_tokens;  // that have a score
+  float* scores;        // of the first of its heads, [group][stride]
   int64_t stride;
 };
 

@@ -87,17 +87,20 @@ class Labelled {
   }
   std::vector<uint8_t> bytes() const { return labels_.values(); }
 
-  /// [n_heads][n], of each KV head's own places.
+  /// [n_heads][n][parts of a page], of each KV head's own places; part_tokens 0: whole pages.
   std::vector<float> score(Isa isa, int32_t n_heads, const std::vector<float>& q,
                            const std::vector<int32_t>& pages,
                            const std::vector<std::vector<int32_t>>& places, float scale,
-                           LabelDepth depth = LabelDepth::kAll, int n_threads = 2) {
+                           LabelDepth depth = LabelDepth::kAll, int n_threads = 2,
+                           int32_t part_tokens = 0) {
     constexpr int64_t kGap = 3;
-    const int64_t n = std::ssize(places[0]), stride = n + kGap;
+    if (part_tokens == 0) part_tokens = layout_.page_tokens;
+    const int64_t n = std::ssize(places[0]) * (layout_.page_tokens / part_tokens);
+    const int64_t stride = n + kGap;
     Guarded<float> scores(n_heads * stride, kGuard);
     const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
     TestPool pool(n_threads);
-    const LabelQuery query = {q.data(), pages, of_heads, scores.data(), stride};
+    const LabelQuery query = {q.data(), pages, of_heads, part_tokens, scores.data(), stride};
     score_labels({.pool = pool, .isa = isa}, digests(), labels(), depth, n_heads, scale,
                  {&query, 1});
     scores.check();
@@ -215,43 +218,55 @@ double sides_tolerance(Labelled& pages, int32_t page, int32_t kv_head, std::span
   return 2.5e-4 + scale * 6 * std::sqrt(n) * (of_q + of_worth);
 }
 
-TEST(TokenLabels, ScoresAreTheirTwinsAndAlikeOnEveryIsa) {
+// By whole pages and by runs.
+void expect_twins_scores(const Shape& shape, LabelKind kind, int32_t part_tokens) {
   constexpr int32_t kPages = 70;
   constexpr float kScale = 0.125f;
+  const std::vector<float> q = random_floats(shape.n_heads() * shape.head_dim, 4);
+  float largest_q = 0;
+  for (const float x : q) largest_q = std::max(largest_q, std::abs(x));
+  Labelled pages(shape, kind, kPages, 3);
+  pages.make(best_isa(), pages.memory().shuffled(5));
+  const std::vector<int32_t> list = pages.memory().shuffled(6);
+  for (const auto& [n, depth] : product({1, 31, 33, kPages}, kDepths)) {
+    SCOPED_TRACE(name_of(shape, kind) + " places " + std::to_string(n) +
+                 (depth == LabelDepth::kAll ? " all" : " side") + " parts of " +
+                 std::to_string(part_tokens));
+    const int64_t n_scores = n * (shape.page_tokens / part_tokens);
+    const auto places = some_places(shape.n_kv_heads, kPages, n, 7);
+    const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
+    const auto want = ref::score_labels(pages.digests(), pages.labels(), depth, shape.n_heads(),
+                                        kScale, {q.data(), list, of_heads, part_tokens});
+    const auto tolerance_of = [&](int64_t i) {
+      const auto head = static_cast<int32_t>(i / n_scores), kv_head = head / shape.group;
+      const int64_t place = i % n_scores / (n_scores / n);
+      const auto of_head = std::span(q).subspan(head * shape.head_dim, shape.head_dim);
+      if (kind == LabelKind::kSides) {
+        return sides_tolerance(pages, list[places[kv_head][place]], kv_head, of_head, kScale);
+      }
+      // A query's rounding, half a step of each dimension times a key of at most 20.
+      return 2.5e-4 + kScale * shape.head_dim * largest_q / 32767 * 20 * 0.55;
+    };
+    const auto first = pages.score(Isa::kBaseline, shape.n_heads(), q, list, places, kScale, depth,
+                                   1, part_tokens);
+    for (const Isa isa : machine_isas()) {
+      const auto got =
+          pages.score(isa, shape.n_heads(), q, list, places, kScale, depth, 3, part_tokens);
+      ASSERT_EQ(got.size(), want.size());
+      for (int64_t i = 0; i < std::ssize(want); ++i) {
+        ASSERT_NEAR(got[i], want[i], tolerance_of(i) + 1e-6 * std::abs(want[i]))
+            << isa_name(isa) << " " << i;
+      }
+      EXPECT_TRUE(same_bits(got, first)) << isa_name(isa);
+    }
+  }
+}
+
+TEST(TokenLabels, ScoresAreTheirTwinsAndAlikeOnEveryIsa) {
   for (const Shape& shape : shapes()) {
-    const std::vector<float> q = random_floats(shape.n_heads() * shape.head_dim, 4);
-    float largest_q = 0;
-    for (const float x : q) largest_q = std::max(largest_q, std::abs(x));
     for (const LabelKind kind : kKinds) {
-      Labelled pages(shape, kind, kPages, 3);
-      pages.make(best_isa(), pages.memory().shuffled(5));
-      const std::vector<int32_t> list = pages.memory().shuffled(6);
-      for (const auto& [n, depth] : product({1, 31, 33, kPages}, kDepths)) {
-        SCOPED_TRACE(name_of(shape, kind) + " places " + std::to_string(n) +
-                     (depth == LabelDepth::kAll ? " all" : " side"));
-        const auto places = some_places(shape.n_kv_heads, kPages, n, 7);
-        const std::vector<std::span<const int32_t>> of_heads(places.begin(), places.end());
-        const auto want = ref::score_labels(pages.digests(), pages.labels(), depth, shape.n_heads(),
-                                            kScale, {q.data(), list, of_heads});
-        const auto tolerance_of = [&](int64_t i) {
-          const auto head = static_cast<int32_t>(i / n), kv_head = head / shape.group;
-          const auto of_head = std::span(q).subspan(head * shape.head_dim, shape.head_dim);
-          if (kind == LabelKind::kSides) {
-            return sides_tolerance(pages, list[places[kv_head][i % n]], kv_head, of_head, kScale);
-          }
-          // A query's rounding, half a step of each dimension times a key of at most 20.
-          return 2.5e-4 + kScale * shape.head_dim * largest_q / 32767 * 20 * 0.55;
-        };
-        const auto first =
-            pages.score(Isa::kBaseline, shape.n_heads(), q, list, places, kScale, depth, 1);
-        for (const Isa isa : machine_isas()) {
-          const auto got = pages.score(isa, shape.n_heads(), q, list, places, kScale, depth, 3);
-          for (int64_t i = 0; i < std::ssize(want); ++i) {
-            ASSERT_NEAR(got[i], want[i], tolerance_of(i) + 1e-6 * std::abs(want[i]))
-                << isa_name(isa) << " " << i;
-          }
-          EXPECT_TRUE(same_bits(got, first)) << isa_name(isa);
-        }
+      for (const int32_t part_tokens : {kRunTokens, shape.page_tokens}) {
+        expect_twins_scores(shape, kind, part_tokens);
       }
     }
   }

@@ -79,6 +79,7 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   scoring_.clear();
   alone_.clear();
   const kernels::KvLayout& layout = layer.cache.layout();
+  if (options_.chooses_runs()) n_parts_ = kernels::runs_of_page(layout);
   for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
     const kv::SelectingRow& row = layer.rows[i];
     const PageBudget budget = page_budget(options_, row.slot, layout.page_tokens);
@@ -131,7 +132,7 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   int64_t n_candidates = 0;
   for (const int64_t i : scoring_) n_candidates += budgets_[i].n_candidates();
-  scores_.resize(n_kv_heads * n_candidates);
+  scores_.resize(n_kv_heads * n_candidates * n_parts_);
   candidates_.clear();
   float* scores = scores_.data();
   for (const int64_t i : scoring_) {
@@ -141,8 +142,9 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
                            .pages = row.block_table.subspan(budgets_[i].first, n),
                            .first = budgets_[i].first,
                            .n_chosen = budgets_[i].n_chosen,
-                           .scores = {scores, n_kv_heads, n}});
-    scores += n_kv_heads * n;
+                           .n_parts = n_parts_,
+                           .scores = {scores, n_kv_heads, n * n_parts_}});
+    scores += n_kv_heads * n * n_parts_;
   }
   if (scorer_ != nullptr) {
     const int64_t begin_ns = env_.monotonic_ns();
@@ -167,8 +169,9 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   int64_t most = 0, n_weighed = 0;
   for (const int64_t i : scoring_) {
-    most += n_kv_heads * budgets_[i].n_chosen;
-    n_weighed += budgets_[i].samples() ? n_kv_heads * budgets_[i].n_chosen : 0;
+    const int64_t n = n_kv_heads * budgets_[i].n_chosen * n_parts_;
+    most += n;
+    n_weighed += budgets_[i].samples() ? n : 0;
   }
   chosen_.resize(most);
   chosen_weights_.resize(n_weighed);
@@ -179,7 +182,7 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
     const PageBudget& budget = budgets_[scoring_[i]];
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const std::span<const float> scores = candidates_[i].scores.row(head);
-      int32_t n = budget.n_chosen;
+      int32_t n = budget.n_chosen * n_parts_;
       if (options_.retain > 0) {
         n = std::clamp(retained_count(scores, options_.retain), budget.n_least, n);
       }
@@ -187,7 +190,7 @@ void BudgetedSelector::choose(const kernels::Context& context, const kv::Selecti
       choices_.push_back({.scores = scores,
                           .chosen = rest.first(n),
                           .weights = rest_weights.first(n_weights),
-                          .n_best = budget.samples() ? budget.n_best : 0});
+                          .n_best = budget.samples() ? budget.n_best * n_parts_ : 0});
       rest = rest.subspan(n);
       rest_weights = rest_weights.subspan(n_weights);
     }
@@ -327,11 +330,18 @@ RowLists& BudgetedSelector::lists_of(const kv::SelectingLayer& layer, size_t cho
   return locks_->lists(row.sequence, row.slot, layer.layer);
 }
 
+int32_t* BudgetedSelector::add_pages(std::span<const int32_t> pages, int32_t* to) const {
+  for (const int32_t page : pages) {
+    for (int32_t part = 0; part < n_parts_; ++part) *to++ = page * n_parts_ + part;
+  }
+  return to;
+}
+
 void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t chooser,
                                    RowLists& lists) const {
   const PageBudget& budget = budgets_[chooser];
   const auto table = layer.rows[choosers_[chooser]].block_table.first(budget.n_pages);
-  const int32_t page_tokens = layer.cache.page_tokens();
+  const int32_t entry_tokens = layer.cache.page_tokens() / n_parts_;
   const int64_t n_kv_heads = layer.cache.layout().n_kv_heads;
   const auto chosen_by = [&](int64_t head) {
     if (!locks_) return std::span<const int32_t>(choices_[chooser * n_kv_heads + head].chosen);
@@ -339,7 +349,7 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
   };
   // Without locks all choosers have scored, and their places are of the candidates.
   const int32_t* const places = table.data() + (locks_ ? 0 : budget.first);
-  int64_t n_ids = n_kv_heads * budget.n_fixed();
+  int64_t n_ids = n_kv_heads * budget.n_fixed() * n_parts_;
   for (int64_t head = 0; head < n_kv_heads; ++head) n_ids += std::ssize(chosen_by(head));
   lists.budget = budget;
   lists.moves = layer.cache.moves();
@@ -350,15 +360,18 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
   for (int64_t head = 0; head < n_kv_heads; ++head) {
     int32_t* const begin = id;
     const int64_t at = begin - lists.ids.data();
-    id = std::ranges::copy(table.first(budget.first), id).out;
+    id = add_pages(table.first(budget.first), id);
     if (budget.samples()) {
       std::ranges::copy(choices_[chooser * n_kv_heads + head].weights,
-                        lists.weights.begin() + at + budget.first);
+                        lists.weights.begin() + at + budget.first * n_parts_);
     }
-    for (const int32_t place : chosen_by(head)) *id++ = places[place];
-    id += budget.n_pages - budget.end;
-    lists.heads.push_back({.block_table = begin,
-                           .last_slot = narrow<int32_t>(id - begin) * page_tokens - 1,
+    for (const int32_t place : chosen_by(head)) {
+      *id++ = places[place / n_parts_] * n_parts_ + place % n_parts_;
+    }
+    id += (budget.n_pages - budget.end) * n_parts_;
+    lists.heads.push_back({.table = begin,
+                           .last_slot = narrow<int32_t>(id - begin) * entry_tokens - 1,
+                           .entry_tokens = entry_tokens,
                            .weights = budget.samples() ? lists.weights.data() + at : nullptr});
   }
 }
@@ -370,17 +383,17 @@ void BudgetedSelector::finish_lists(const kv::SelectingLayer& layer, size_t choo
   const kv::SelectingRow& row = layer.rows[choosers_[chooser]];
   const PageBudget& budget = budgets_[chooser];
   const kernels::KvLayout& layout = layer.cache.layout();
-  const int64_t page_bytes =
-      layout.page_tokens * kernels::kv_token_bytes(layout) / layout.n_kv_heads;
+  const int32_t entry_tokens = layout.page_tokens / n_parts_;
+  const int64_t entry_bytes = entry_tokens * kernels::kv_token_bytes(layout) / layout.n_kv_heads;
   const auto fixed = row.block_table.first(budget.n_pages).subspan(budget.end);
   int32_t* id = lists.ids.data();
   for (kernels::HeadPages& head : lists.heads) {
-    const int32_t n_read = head.last_slot / layout.page_tokens + 1;
+    const int32_t n_read = head.last_slot / entry_tokens + 1;
     id += n_read;
-    std::ranges::copy(fixed, id - fixed.size());
-    head.last_slot = (n_read - 1) * layout.page_tokens + row.slot % layout.page_tokens;
-    counters_.kv_bytes_read -= (budget.n_pages - n_read) * page_bytes;
-    counters_.pages_read += n_read;
+    add_pages(fixed, id - std::ssize(fixed) * n_parts_);
+    head.last_slot = (n_read - n_parts_) * entry_tokens + row.slot % layout.page_tokens;
+    counters_.kv_bytes_read -= (budget.n_pages * n_parts_ - n_read) * entry_bytes;
+    counters_.pages_read += n_read / n_parts_;
   }
   ++counters_.reads;
   counters_.pages += std::ssize(lists.heads) * budget.n_pages;

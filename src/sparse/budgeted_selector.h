@@ -55,6 +55,8 @@ class BudgetedSelector : public CountingSelector {
   /// A chooser's, but for the fixed pages at the end, which are left for finish_lists().
   void begin_lists(const kv::SelectingLayer& layer, size_t chooser, RowLists& lists) const;
   void finish_lists(const kv::SelectingLayer& layer, size_t chooser, RowLists& lists);
+  /// Writes the pages, or all of their runs; returns the end.
+  int32_t* add_pages(std::span<const int32_t> pages, int32_t* to) const;
   /// Whether the row's pages are nobody else's: of a draft that shares none with what verifies it.
   bool is_alone(const kv::SelectingRow& row) const {
     return row.use == kv::RowUse::kDraft && !options_.lock.drafts_share;
@@ -76,6 +78,7 @@ class BudgetedSelector : public CountingSelector {
   SparseCounters counters_;
   ReadMeter meter_;
   int64_t n_selections_ = 0;
+  int32_t n_parts_ = 1;  // of a page that are chosen by themselves
   // Of the layer at hand. A chooser is a row that does not read everything.
   // Unless a lock has its pages, it scores them.
   std::vector<int64_t> choosers_;             // rows
@@ -83,8 +86,8 @@ class BudgetedSelector : public CountingSelector {
   std::vector<Action> actions_;               // [choosers]
   std::vector<int64_t> scoring_;              // choosers
   std::vector<Candidates> candidates_;        // [scoring]
-  std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates]
-  std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of the candidates
+  std::vector<float> scores_;                 // [scoring][n_kv_heads][candidates][parts]
+  std::vector<int32_t> chosen_;               // [scoring][n_kv_heads][chosen], of these
   std::vector<kernels::PageChoice> choices_;  // [scoring][n_kv_heads]
   std::vector<float> chosen_weights_;         // as chosen_, where they are drawn
   std::vector<float> of_rows_;                // of a dense pass: [rows][n_kv_heads][pages]

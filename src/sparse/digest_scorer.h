@@ -25,7 +25,7 @@ class DigestScorer : public PageScorer {
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
     return n_pages * kv::page_digest_bytes(format_, layout);
   }
-  int64_t scratch_floats_per_page(int32_t n_heads) const override;
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override;
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
   /// What prepare() saw to, of its layer.

@@ -29,7 +29,9 @@ class HistoryScorer : public PageScorer {
     return n_pages * layout.n_kv_heads * layout.page_tokens *
            row_bytes(layout.k_type, layout.head_dim);
   }
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return 2 * n_heads; }
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const override {
+    return 2 * n_heads;
+  }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
     kernels::count_page_mass(isa, layout, n_heads, size);

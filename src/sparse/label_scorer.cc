@@ -6,6 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "base/check.h"
+#include "base/narrow.h"
+
 namespace weft::sparse {
 
 int64_t LabelScorer::n_labelled(int64_t n_pages, int64_t n_chosen) const {
@@ -30,6 +33,21 @@ void LabelScorer::find_rows_to_cut(std::span<const Candidates> rows, Count n) {
     if ((this->*n)(std::ssize(rows[i].pages), rows[i].n_chosen) == n_places) continue;
     rows_.push_back(i);
     cut_.push_back(rows[i]);
+    cut_.back().n_parts = 1;
+    cut_.back().scores = {rows[i].scores.data, n_kv_heads_, std::ssize(rows[i].pages)};
+  }
+}
+
+// In their place, as a page's score comes no later than the first of its parts'.
+void LabelScorer::add_parts() {
+  if (n_parts_ == 1) return;
+  for (const Candidates& one : cut_) {
+    const std::span<float> of_pages = one.scores.elements();
+    const float* const of_parts = of_pages.data();
+    for (int64_t page = 0; page < std::ssize(of_pages); ++page) {
+      const float* const first = of_parts + page * n_parts_;
+      of_pages[page] = std::accumulate(first + 1, first + n_parts_, *first);
+    }
   }
 }
 
@@ -43,12 +61,12 @@ void LabelScorer::cut(const kernels::Context& context, std::span<const Candidate
   memory.resize(n_places);
   choices_.clear();
   std::span<int32_t> rest(memory);
-  for (const size_t row : rows_) {
+  for (size_t i = 0; i < rows_.size(); ++i) {
     for (int64_t head = 0; head < n_kv_heads_; ++head) {
-      const std::span<int32_t> places = rest.first(n_of(row));
+      const std::span<int32_t> places = rest.first(n_of(rows_[i]));
       rest = rest.subspan(places.size());
-      choices_.push_back({.scores = rows[row].scores.row(head), .chosen = places});
-      places_of(row)[head] = places;
+      choices_.push_back({.scores = cut_[i].scores.row(head), .chosen = places});
+      places_of(rows_[i])[head] = places;
     }
   }
   kernels::top_pages(context, choices_);
@@ -57,6 +75,8 @@ void LabelScorer::cut(const kernels::Context& context, std::span<const Candidate
 void LabelScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
                         std::span<const Candidates> rows) {
   n_kv_heads_ = layer.cache.layout().n_kv_heads;
+  n_parts_ = rows[0].n_parts;
+  WEFT_CHECK(n_parts_ == 1 || join_ == HeadsJoin::kBySum);  // shares add up, their logs do not
   int64_t most = 0;
   for (const Candidates& one : rows) most = std::max<int64_t>(most, std::ssize(one.pages));
   all_.resize(most);
@@ -76,6 +96,7 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
   if (!rows_.empty()) {
     estimate(context, layer, rows, kernels::LabelDepth::kSide, sides_);
     tell(context, rows, sides_);
+    add_parts();
     cut(context, rows, &LabelScorer::n_refined, refined_);
   }
   both_.rows.resize(rows.size());
@@ -131,7 +152,7 @@ void LabelScorer::estimate(const kernels::Context& context, const kv::SelectingL
   int64_t n_floats = 0;
   stage.places.clear();
   for (const size_t row : stage.rows) {
-    n_floats += n_both * (std::ssize(places_of(row)[0]) + n_more);
+    n_floats += n_both * (std::ssize(places_of(row)[0]) * n_parts_ + n_more);
     std::ranges::copy(places_of(row), std::back_inserter(stage.places));
   }
   stage.scores.resize(n_floats);
@@ -141,9 +162,13 @@ void LabelScorer::estimate(const kernels::Context& context, const kv::SelectingL
   for (size_t i = 0; i < stage.rows.size(); ++i) {
     const Candidates& row = rows[stage.rows[i]];
     const auto places = std::span(stage.places).subspan(i * n_kv_heads_, n_kv_heads_);
-    const int64_t n = std::ssize(places[0]) + n_more;
-    stage.queries.push_back(
-        {.q = row.row->q, .pages = row.pages, .places = places, .scores = scores, .stride = n});
+    const int64_t n = std::ssize(places[0]) * n_parts_ + n_more;
+    stage.queries.push_back({.q = row.row->q,
+                             .pages = row.pages,
+                             .places = places,
+                             .part_tokens = layer.cache.page_tokens() / narrow<int32_t>(n_parts_),
+                             .scores = scores,
+                             .stride = n});
     stage.page_scores.push_back({.of_heads = {scores, layer.n_heads, n},
                                  .of_groups = {scores + layer.n_heads * n, n_kv_heads_, n}});
     for (int64_t head = 0; head < n_more * layer.n_heads; ++head) {
@@ -169,7 +194,8 @@ void LabelScorer::join_sides(int64_t group) {
         at = found;                                       // both ascend
         const int64_t side = at - to.places[kv_head].begin();
         for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          to.scores[head * to.stride + side] = from.scores[head * from.stride + j];
+          std::copy_n(from.scores + head * from.stride + j * n_parts_, n_parts_,
+                      to.scores + head * to.stride + side * n_parts_);
         }
       }
     }
@@ -188,7 +214,10 @@ void LabelScorer::tell(const kernels::Context& context, std::span<const Candidat
       const std::span<const int32_t> places = stage.queries[i].places[head];
       const std::span<const float> of_places = stage.page_scores[i].of_groups.row(head);
       std::ranges::fill(to, -std::numeric_limits<float>::infinity());
-      for (size_t place = 0; place < places.size(); ++place) to[places[place]] = of_places[place];
+      for (int64_t place = 0; place < std::ssize(places); ++place) {
+        std::ranges::copy(of_places.subspan(place * n_parts_, n_parts_),
+                          to.begin() + places[place] * n_parts_);
+      }
     }
   }
 }

@@ -48,9 +48,9 @@ class LabelScorer : public PageScorer {
                      int64_t n_chosen) const override;
   /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
   /// two places; of pages that are read in any case exact ones; and what digests take.
-  int64_t scratch_floats_per_page(int32_t n_heads) const override {
-    return (shares_of_ == SharesOf::kAllPages ? 7 : 6) * n_heads +
-           coarse_.scratch_floats_per_page(n_heads);
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override {
+    return (2 + 4 * n_parts + (shares_of_ == SharesOf::kAllPages ? 1 : 0)) * n_heads +
+           coarse_.scratch_floats_per_page(n_heads, n_parts);
   }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
              kernels::WorkspaceSize& size) const override;
@@ -62,6 +62,8 @@ class LabelScorer : public PageScorer {
   /// rows_ and places_: those of the rows that have more places than n lets through.
   using Count = int64_t (LabelScorer::*)(int64_t n_pages, int64_t n_chosen) const;
   void find_rows_to_cut(std::span<const Candidates> rows, Count n);
+  /// cut_'s scores, of pages, become the sums of those of their parts; these are lost.
+  void add_parts();
   /// Leaves to each of them n places, those with the largest scores; memory is theirs.
   void cut(const kernels::Context& context, std::span<const Candidates> rows, Count n,
            std::vector<int32_t>& memory);
@@ -69,7 +71,7 @@ class LabelScorer : public PageScorer {
   struct Stage {
     std::vector<size_t> rows;
     std::vector<std::span<const int32_t>> places;  // [rows][n_kv_heads]
-    // [rows][n_heads + n_kv_heads][places], of SharesOf::kAllPages one more: of all others.
+    // [rows][n_heads + n_kv_heads][places][parts], of SharesOf::kAllPages one more: of all others.
     std::vector<float> scores;
     std::vector<kernels::LabelQuery> queries;
     std::vector<kernels::PageScores> page_scores;
@@ -93,11 +95,12 @@ class LabelScorer : public PageScorer {
   HeadsJoin join_;
   DigestScorer coarse_;
   int64_t n_kv_heads_ = 0;
+  int64_t n_parts_ = 1;                           // of a page
   std::vector<int32_t> all_;                      // 0, 1, …
   std::vector<int32_t> labelled_, refined_;       // [rows cut][n_kv_heads][n]
   std::vector<std::span<const int32_t>> places_;  // [rows][n_kv_heads], in any of these
   std::vector<size_t> rows_;                      // that are to be cut
-  std::vector<Candidates> cut_;                   // of rows that are to be cut, for digests
+  std::vector<Candidates> cut_;                   // these, with scores of whole pages
   std::vector<kernels::PageChoice> choices_;
   Stage sides_, both_;
   // Of SharesOf::kAllPages:

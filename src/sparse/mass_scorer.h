@@ -35,7 +35,9 @@ class OracleScorer : public PageScorer {
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const override {
+    return n_heads;
+  }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
     kernels::count_page_mass(isa, layout, n_heads, size);
@@ -56,7 +58,9 @@ class SparqScorer : public PageScorer {
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
-  int64_t scratch_floats_per_page(int32_t n_heads) const override { return n_heads; }
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const override {
+    return n_heads;
+  }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
     kernels::count_page_mass(isa, layout, n_heads, size);

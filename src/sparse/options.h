@@ -97,6 +97,12 @@ struct SparseOptions {
     return policy == Policy::kLabelsSample ||
            (policy == Policy::kLabels && retain == 0 && !lock.is_on());
   }
+  /// Whether runs of tokens are chosen and not whole pages: labels know each token. A lock keeps
+  /// pages, as passes over all of them tell what pages get, and `retain` counts them.
+  bool chooses_runs() const {
+    return (policy == Policy::kLabels || policy == Policy::kLabelsSample) && retain == 0 &&
+           !lock.is_on();
+  }
   /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;
   /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold

@@ -14,13 +14,15 @@
 
 namespace weft::sparse {
 
-/// The pages that one row may choose from, all full, in the order of their slots.
+/// The pages that one row may choose from, or choose runs of, all full, in the order of their
+/// slots.
 struct Candidates {
   const kv::SelectingRow* row = nullptr;
   std::span<const int32_t> pages;  // ids
   int32_t first = 0;               // place of the first of them in the row's block table
   int32_t n_chosen = 0;            // that each KV head will read
-  MatrixView<float> scores;        // [n_kv_heads, pages.size()], to be filled; NaN counts as -inf
+  int32_t n_parts = 1;             // of a page that are told apart: 1, or its runs
+  MatrixView<float> scores;  // [n_kv_heads, pages.size() * n_parts], to be filled; NaN is -inf
 };
 
 /// One thread, as the selector that it belongs to.
@@ -40,8 +42,8 @@ class PageScorer {
   /// What it reads to score a row's n_pages, of which n_chosen will be read; all KV heads.
   virtual int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
                              int64_t n_chosen) const = 0;
-  /// Floats that it keeps while it scores a page for a row, beside the scores.
-  virtual int64_t scratch_floats_per_page(int32_t n_heads) const = 0;
+  /// Floats that it keeps while it scores a page of n_parts for a row, beside the scores.
+  virtual int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const = 0;
   /// What its kernels take of the workspace for so many rows.
   virtual void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads,
                      int64_t n_rows, kernels::WorkspaceSize& size) const = 0;

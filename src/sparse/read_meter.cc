@@ -8,14 +8,15 @@ namespace weft::sparse {
 
 namespace {
 
-/// Of the row's pages which are in the list; both are in the order of their slots.
-std::vector<bool> pages_read(std::span<const int32_t> pages, const kernels::HeadPages& list,
-                             int32_t page_tokens) {
-  std::vector<bool> is_read(pages.size(), false);
-  const int32_t* next = list.block_table;
-  const int32_t* const end = next + list.last_slot / page_tokens + 1;
-  for (size_t i = 0; i < pages.size() && next != end; ++i) {
-    if (pages[i] != *next) continue;
+/// Of the row's pages, or their runs, which are in the list; both are in the order of their slots.
+std::vector<bool> entries_read(std::span<const int32_t> pages, const kernels::HeadPages& list,
+                               int32_t page_tokens) {
+  const int32_t n_parts = page_tokens / list.entry_tokens;
+  std::vector<bool> is_read(pages.size() * n_parts, false);
+  const int32_t* next = list.table;
+  const int32_t* const end = next + list.last_slot / list.entry_tokens + 1;
+  for (size_t i = 0; i < is_read.size() && next != end; ++i) {
+    if (pages[i / n_parts] * n_parts + static_cast<int32_t>(i % n_parts) != *next) continue;
     is_read[i] = true;
     ++next;
   }
@@ -23,27 +24,27 @@ std::vector<bool> pages_read(std::span<const int32_t> pages, const kernels::Head
 }
 
 double mass_share(std::span<const float> scores, const std::vector<bool>& is_read,
-                  int32_t page_tokens) {
+                  int32_t entry_tokens) {
   const float most = *std::ranges::max_element(scores);
   double all = 0, read = 0;
   for (int64_t t = 0; t < std::ssize(scores); ++t) {
     const double weight = std::exp(scores[t] - most);
     all += weight;
-    if (is_read[t / page_tokens]) read += weight;
+    if (is_read[t / entry_tokens]) read += weight;
   }
   return read / all;
 }
 
 /// Of the ten largest, ties to the earlier token.
 double top10_share(std::span<const float> scores, const std::vector<bool>& is_read,
-                   int32_t page_tokens) {
+                   int32_t entry_tokens) {
   const int64_t n = std::min<int64_t>(10, std::ssize(scores));
   std::vector<int32_t> largest(scores.size());
   std::iota(largest.begin(), largest.end(), 0);
   std::ranges::partial_sort(largest, largest.begin() + n, [&](int32_t a, int32_t b) {
     return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
   });
-  const auto lies_in_one = [&](int32_t t) { return is_read[t / page_tokens]; };
+  const auto lies_in_one = [&](int32_t t) { return is_read[t / entry_tokens]; };
   return 1.0 * std::count_if(largest.begin(), largest.begin() + n, lies_in_one) / n;
 }
 
@@ -72,11 +73,12 @@ void ReadMeter::measure(const kernels::Context& context, const kv::SelectingLaye
   const int64_t group = layer.n_heads / std::ssize(lists);
   shares_.resize(layer.n_heads);
   context.pool.run(std::ssize(lists), [&](int64_t kv_head, int) {
-    const std::vector<bool> is_read = pages_read(pages, lists[kv_head], page_tokens);
+    const std::vector<bool> is_read = entries_read(pages, lists[kv_head], page_tokens);
+    const int32_t entry_tokens = lists[kv_head].entry_tokens;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const std::span<const float> scores(scores_.data() + head * n_tokens, n_tokens);
-      shares_[head] = {mass_share(scores, is_read, page_tokens),
-                       top10_share(scores, is_read, page_tokens)};
+      shares_[head] = {mass_share(scores, is_read, entry_tokens),
+                       top10_share(scores, is_read, entry_tokens)};
     }
   });
   ++quality.reads;

@@ -63,15 +63,16 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
                         const SelectionShape& shape) {
   if (!options.is_on()) return 0;
   const int64_t n_pages = shape.n_slots / shape.layout.page_tokens + 1;
+  const int32_t n_parts = options.chooses_runs() ? kernels::runs_of_page(shape.layout) : 1;
   kernels::WorkspaceSize workspace;
-  kernels::count_top_pages(n_pages, workspace);
-  int64_t page_bytes = shape.layout.n_kv_heads * (sizeof(float) + 2 * sizeof(int32_t));
+  kernels::count_top_pages(n_pages * n_parts, workspace);
+  int64_t page_bytes = shape.layout.n_kv_heads * n_parts * (sizeof(float) + 2 * sizeof(int32_t));
   if (options.samples()) {
-    kernels::count_sample_pages(n_pages, workspace);
-    page_bytes += shape.layout.n_kv_heads * 2 * sizeof(float);
+    kernels::count_sample_pages(n_pages * n_parts, workspace);
+    page_bytes += shape.layout.n_kv_heads * n_parts * 2 * sizeof(float);
   }
   if (const std::unique_ptr<PageScorer> scorer = make_scorer(options)) {
-    page_bytes += scorer->scratch_floats_per_page(shape.n_heads) * sizeof(float);
+    page_bytes += scorer->scratch_floats_per_page(shape.n_heads, n_parts) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
   }
   // Of rows that see all pages what they weigh, for heads and groups, and K before and after.

@@ -188,9 +188,10 @@ double fixed_mass(Filled& setup, kv::SequenceId id, const PageBudget& budget,
 
 enum class By { kDigest, kSides, kLabels };
 
-/// Of a page's labels, as they lie in the cache, of their sides or of their digest alone.
-double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int32_t kv_head,
-                      By by) {
+/// Of a page's labels, or of one of its n_parts, as they lie in the cache, of their sides or of
+/// their digest alone.
+double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int32_t kv_head, By by,
+                      int32_t part = 0, int32_t n_parts = 1) {
   const int32_t pages[] = {page};
   const kv::LayerDigests all = setup.cache().digests(setup.context(), 1, pages);
   const std::vector<double> both = kernels::ref::digest_values(all.digests, page, kv_head);
@@ -199,7 +200,8 @@ double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int
     coarse += std::max(q[d] * both[d], q[d] * both[kHeadDim + d]);
   }
   const auto depth = by == By::kSides ? kernels::LabelDepth::kSide : kernels::LabelDepth::kAll;
-  for (int32_t t = 0; t < kPageTokens; ++t) {
+  const int32_t part_tokens = kPageTokens / n_parts;
+  for (int32_t t = part * part_tokens; t < (part + 1) * part_tokens; ++t) {
     const auto k = kernels::ref::label_values(all.digests, *all.labels, depth, page, kv_head, t);
     double dot = 0;
     for (int32_t d = 0; d < kHeadDim; ++d) dot += q[d] * k[d];
@@ -208,32 +210,40 @@ double labelled_score(Filled& setup, std::span<const float> q, int32_t page, int
   return by == By::kDigest ? kScale * coarse : std::log(mass);
 }
 
-/// [kv heads][candidates], by labels; NaN where it cannot be told whether digests or sides let the
-/// page through, as others are as good but for rounding.
+/// How many parts of a page are chosen by themselves.
+int32_t parts_of(const SparseOptions& options) {
+  return options.chooses_runs() ? kPageTokens / kernels::kRunTokens : 1;
+}
+
+/// [kv heads][candidates][n_parts], by labels; NaN where it cannot be told whether digests or sides
+/// let the page through, as others are as good but for rounding.
 std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy, kv::SequenceId id,
                                                     const PageBudget& budget,
-                                                    std::span<const float> q) {
+                                                    std::span<const float> q, int32_t n_parts) {
   const int32_t n = budget.n_candidates();
   const auto table = setup.cache().layer_table(id, 1);
   using Scores = std::vector<std::vector<double>>;
-  // Of the pages that are let through: heads of a group are compared by their shares of these. Of
-  // the pages that sides do not let through, theirs.
-  const auto scores_of = [&](By by, const Scores& let_through, const Scores* refined = nullptr) {
-    Scores out(kKvHeads, std::vector<double>(n, -INFINITY));
+  // Of the pages that are let through, in so many parts: heads of a group are compared by their
+  // shares of these. Of the pages that sides do not let through, theirs.
+  const auto scores_of = [&](By by, int32_t of_page, const Scores& let_through,
+                             const Scores* refined = nullptr) {
+    Scores out(kKvHeads, std::vector<double>(n * of_page, -INFINITY));
     for (int32_t head = 0; head < kHeads; ++head) {
       std::vector<double> scores;
       const auto q_head = q.subspan(head * kHeadDim, kHeadDim);
       double all = policy != Policy::kDoubleSparsity && by != By::kDigest
                        ? fixed_mass(setup, id, budget, q_head, head / kGroup)
                        : 0;
-      for (int32_t i = 0; i < n; ++i) {
-        const double refines = refined == nullptr ? 0 : (*refined)[head / kGroup][i];
-        const double score = labelled_score(setup, q_head, table[budget.first + i], head / kGroup,
-                                            refines == -INFINITY ? By::kSides : by);
-        scores.push_back(std::isnan(refines) ? NAN : score + let_through[head / kGroup][i]);
+      for (int32_t i = 0; i < n * of_page; ++i) {
+        const int32_t page = i / of_page;
+        const double refines = refined == nullptr ? 0 : (*refined)[head / kGroup][page];
+        const double score =
+            labelled_score(setup, q_head, table[budget.first + page], head / kGroup,
+                           refines == -INFINITY ? By::kSides : by, i % of_page, of_page);
+        scores.push_back(std::isnan(refines) ? NAN : score + let_through[head / kGroup][page]);
         if (!std::isnan(scores.back())) all += std::exp(scores.back());
       }
-      for (int32_t i = 0; i < n; ++i) {
+      for (int32_t i = 0; i < n * of_page; ++i) {
         double& group = out[head / kGroup][i];
         const double share = scores[i] - std::log(all);
         const bool sums = policy != Policy::kDoubleSparsity && by != By::kDigest;
@@ -248,7 +258,7 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   // What is as good as the last one that is let through, but for so much, may be: not much, as its
   // weight is missing in what the others' shares are of.
   const auto cut = [&](By by, int64_t n_left, double rounding) {
-    const Scores scores = scores_of(by, let_through);
+    const Scores scores = scores_of(by, 1, let_through);
     for (int32_t head = 0; head < kKvHeads; ++head) {
       // Without NaN, which lies too near to an earlier cut to be among the best of this one.
       std::vector<double> sorted;
@@ -266,21 +276,21 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
   const int64_t n_refined = kRefinedPerChosen * budget.n_chosen;
   if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
   if (policy == Policy::kDoubleSparsity || 2 * n_refined > std::min<int64_t>(n, n_labelled)) {
-    return scores_of(By::kLabels, let_through);
+    return scores_of(By::kLabels, n_parts, let_through);
   }
   const Scores labelled = let_through;
   cut(By::kSides, n_refined, 0.0005);
-  return scores_of(By::kLabels, labelled, &let_through);
+  return scores_of(By::kLabels, n_parts, labelled, &let_through);
 }
 
-/// [kv heads][candidates], as the policy combines its query heads.
+/// [kv heads][candidates][n_parts], as the policy combines its query heads.
 std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, kv::SequenceId id,
-                                                 const PageBudget& budget,
-                                                 std::span<const float> q) {
+                                                 const PageBudget& budget, std::span<const float> q,
+                                                 int32_t n_parts) {
   const int32_t n = budget.n_candidates();
   if (policy == Policy::kLabels || policy == Policy::kLabelsSample ||
       policy == Policy::kDoubleSparsity) {
-    return expected_by_labels(setup, policy, id, budget, q);
+    return expected_by_labels(setup, policy, id, budget, q, n_parts);
   }
   std::vector<std::vector<double>> out(kKvHeads, std::vector<double>(n, -INFINITY));
   std::vector<double> sum(n, 0.0);
@@ -347,17 +357,19 @@ SparseOptions options_of(Policy policy, int32_t budget_tokens = 8 * kPageTokens,
 
 /// Of a row's head: the best are there and count once, and what it chose stands for the shares of
 /// all candidates, but for rounding. Nothing is said where a score cannot be told.
-void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
+void expect_sample(const kernels::HeadPages& list, const PageBudget& budget, int32_t n_parts,
                    std::span<const int32_t> places, std::span<const double> scores) {
   ASSERT_NE(list.weights, nullptr);
   if (std::ranges::any_of(scores, [](double score) { return std::isnan(score); })) return;
   std::vector<double> sorted(scores.begin(), scores.end());
   std::ranges::sort(sorted, std::greater<>());
-  const double least_best = budget.n_best > 0 ? sorted[budget.n_best - 1] + 2e-2 : INFINITY;
+  const int32_t n_best = budget.n_best * n_parts, n = budget.n_candidates() * n_parts;
+  const int32_t first = budget.first * n_parts;
+  const double least_best = n_best > 0 ? sorted[n_best - 1] + 2e-2 : INFINITY;
   double all = 0, read = 0;
-  for (int32_t c = 0; c < budget.n_candidates(); ++c) {
+  for (int32_t c = 0; c < n; ++c) {
     all += std::exp(scores[c]);
-    const auto at = std::ranges::find(places, budget.first + c);
+    const auto at = std::ranges::find(places, first + c);
     const bool is_read = at != places.end();
     const float weight = is_read ? list.weights[at - places.begin()] : 0;
     const double stands_for = is_read ? 1 + (weight - 1) / kernels::kRestCounted : 0;
@@ -367,8 +379,8 @@ void expect_sample(const kernels::HeadPages& list, const PageBudget& budget,
   }
   EXPECT_NEAR(read, all, 0.05 * all);
   for (size_t i = 0; i < places.size(); ++i) {
-    const int32_t candidate = places[i] - budget.first;
-    if (candidate >= 0 && candidate < budget.n_candidates()) continue;
+    const int32_t candidate = places[i] - first;
+    if (candidate >= 0 && candidate < n) continue;
     EXPECT_EQ(list.weights[i], 1) << "place " << places[i];
   }
 }
@@ -406,6 +418,7 @@ void point_at_first_page(Filled& setup, kv::SequenceId id, std::vector<float>& q
 void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& lengths,
                    Finds finds = Finds::kAnywhere, int32_t budget_tokens = 8 * kPageTokens) {
   const SparseOptions options = options_of(policy, budget_tokens);
+  const int32_t n_parts = parts_of(options), entry_tokens = kPageTokens / n_parts;
   Filled setup(options, k_type);
   std::vector<kv::SequenceId> ids;
   std::vector<std::vector<float>> queries;
@@ -431,32 +444,35 @@ void expect_chosen(Policy policy, DType k_type, const std::vector<int32_t>& leng
   ASSERT_EQ(lists.size(), rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const PageBudget budget = page_budget(options, lengths[i], kPageTokens);
-    const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i]);
+    const auto scores = expected_scores(setup, policy, ids[i], budget, queries[i], n_parts);
     ASSERT_EQ(lists[i].size(), kKvHeads);
     for (int32_t head = 0; head < kKvHeads; ++head) {
       const kernels::HeadPages& list = lists[i][head];
-      const std::span<const int32_t> pages(list.block_table, list.last_slot / kPageTokens + 1);
-      ASSERT_EQ(std::ssize(pages), budget.n_read());
-      EXPECT_EQ(list.last_slot % kPageTokens, lengths[i] % kPageTokens);
+      ASSERT_EQ(list.entry_tokens, entry_tokens);
+      const std::span<const int32_t> entries(list.table, list.last_slot / entry_tokens + 1);
+      const int32_t last_part = lengths[i] % kPageTokens / entry_tokens;  // of the row's own page
+      ASSERT_EQ(std::ssize(entries), (budget.n_read() - 1) * n_parts + last_part + 1);
+      EXPECT_EQ(list.last_slot % entry_tokens, lengths[i] % entry_tokens);
       // As places in the sequence, ascending, with what is always read.
       std::vector<int32_t> places;
-      for (const int32_t page : pages) {
-        const auto at = std::ranges::find(rows[i].block_table, page);
-        places.push_back(static_cast<int32_t>(at - rows[i].block_table.begin()));
+      for (const int32_t entry : entries) {
+        const auto at = std::ranges::find(rows[i].block_table, entry / n_parts);
+        const auto page = static_cast<int32_t>(at - rows[i].block_table.begin());
+        places.push_back(page * n_parts + entry % n_parts);
       }
       EXPECT_TRUE(std::ranges::is_sorted(places));
       EXPECT_EQ(std::set(places.begin(), places.end()).size(), places.size());
       EXPECT_EQ(places.front(), 0);
-      EXPECT_EQ(places.back(), budget.n_pages - 1);
+      EXPECT_EQ(places.back(), (budget.n_pages - 1) * n_parts + last_part);
       if (budget.samples()) {
-        expect_sample(list, budget, places, scores[head]);
+        expect_sample(list, budget, n_parts, places, scores[head]);
         continue;
       }
       EXPECT_EQ(list.weights, nullptr);
-      // Every chosen page is as good as every other one that was not, but for rounding.
+      // Every chosen page, or run, is as good as every other one that was not, but for rounding.
       double worst = INFINITY, best = -INFINITY;
-      for (int32_t c = 0; c < budget.n_candidates(); ++c) {
-        const bool is_chosen = std::ranges::count(places, budget.first + c) > 0;
+      for (int32_t c = 0; c < budget.n_candidates() * n_parts; ++c) {
+        const bool is_chosen = std::ranges::count(places, budget.first * n_parts + c) > 0;
         (is_chosen ? worst : best) =
             is_chosen ? std::min(worst, scores[head][c]) : std::max(best, scores[head][c]);
       }
@@ -530,9 +546,9 @@ TEST_P(EachPolicy, ARowGetsWhatItGetsAloneAndWithAnyThreads) {
     for (const auto& heads : lists) {
       auto& all = out.emplace_back();
       for (const kernels::HeadPages& list : heads) {
-        const int32_t n_pages = list.last_slot / kPageTokens + 1;
-        all.insert(all.end(), list.block_table, list.block_table + n_pages);
-        for (int32_t i = 0; list.weights != nullptr && i < n_pages; ++i) {
+        const int32_t n_entries = list.last_slot / list.entry_tokens + 1;
+        all.insert(all.end(), list.table, list.table + n_entries);
+        for (int32_t i = 0; list.weights != nullptr && i < n_entries; ++i) {
           all.push_back(std::bit_cast<int32_t>(list.weights[i]));
         }
       }
@@ -589,7 +605,7 @@ std::vector<std::vector<int32_t>> places_read(Filled& setup, kv::SequenceId id, 
     const kernels::HeadPages& list = lists[0][0];
     auto& places = out.emplace_back();
     for (int32_t i = 0; i <= list.last_slot / kPageTokens; ++i) {
-      const auto at = std::ranges::find(table, list.block_table[i]);
+      const auto at = std::ranges::find(table, list.table[i]);
       places.push_back(static_cast<int32_t>(at - table.begin()));
     }
     reservation.commit();
@@ -654,7 +670,7 @@ std::vector<std::vector<int32_t>> places_in_steps(const SparseOptions& options,
       auto& places = read.emplace_back();
       for (int32_t page = 0; page <= list.last_slot / kPageTokens; ++page) {
         places.push_back(
-            static_cast<int32_t>(std::ranges::find(table, list.block_table[page]) - table.begin()));
+            static_cast<int32_t>(std::ranges::find(table, list.table[page]) - table.begin()));
       }
     }
     reservation.commit();
@@ -787,8 +803,8 @@ TEST(ReadMeter, TellsTheShareOfAttentionThatWasKept) {
     const kernels::HeadPages& list = lists[head / kGroup];
     const auto table = filled.cache().layer_table(id, 1);
     for (int32_t page = 0; page < 40; ++page) {
-      const auto* end = list.block_table + list.last_slot / kPageTokens + 1;
-      if (std::find(list.block_table, end, table[page]) != end) expected += shares[head][page];
+      const auto* end = list.table + list.last_slot / kPageTokens + 1;
+      if (std::find(list.table, end, table[page]) != end) expected += shares[head][page];
     }
   }
   const ReadQuality quality = filled.selector().counters().all_quality();
@@ -798,6 +814,41 @@ TEST(ReadMeter, TellsTheShareOfAttentionThatWasKept) {
   EXPECT_GT(quality.mass, 0.1);
   EXPECT_LE(quality.top10, 1);
   EXPECT_GT(quality.top10, 0);
+}
+
+// A list of runs holds the tokens of these and no others of their pages: what labels keep is what
+// the shares of their runs add up to.
+TEST(ReadMeter, TellsRunsApart) {
+  SparseOptions options = options_of(Policy::kLabels);
+  options.measure_every = 1;
+  Filled filled(options);
+  const kv::SequenceId id = filled.add(640, 3);
+  const std::vector<float> q = query(4);
+  const auto lists = read_once(filled, id, q);
+  const auto table = filled.cache().layer_table(id, 1);
+  double expected = 0;
+  for (int32_t head = 0; head < kHeads; ++head) {
+    const kernels::HeadPages& list = lists[head / kGroup];
+    const auto* const end = list.table + list.last_slot / kernels::kRunTokens + 1;
+    double all = 0, read = 0;
+    for (int32_t run = 0; run < 80; ++run) {
+      const auto keys = filled.keys(id, run / 2, head / kGroup);
+      const auto of_run = std::span(keys).subspan(run % 2 * keys.size() / 2, keys.size() / 2);
+      double mass = 0;
+      for (int32_t t = 0; t < kernels::kRunTokens; ++t) {
+        double dot = 0;
+        for (int32_t d = 0; d < kHeadDim; ++d) {
+          dot += q[head * kHeadDim + d] * of_run[t * kHeadDim + d];
+        }
+        mass += std::exp(kScale * dot);
+      }
+      all += mass;
+      if (std::find(list.table, end, table[run / 2] * 2 + run % 2) != end) read += mass;
+    }
+    expected += read / all;
+  }
+  const ReadQuality quality = filled.selector().counters().all_quality();
+  EXPECT_NEAR(quality.mass, expected / kHeads, 0.02);  // with the row's own token, whose K is 0
 }
 
 TEST(ReadMeter, ABetterChoiceKeepsMore) {

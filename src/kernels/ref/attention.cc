@@ -13,7 +13,7 @@ namespace {
 /// Softmax probabilities of the keys that `row` sees, and the log of their sum.
 struct Probabilities {
   int64_t first_key = 0;
-  const int32_t* block_table = nullptr;
+  HeadPages pages;
   std::vector<double> p;  // of the keys from first_key on
   double log_sum_exp = 0;
 };
@@ -26,11 +26,14 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
   Probabilities result;
   result.first_key = args.first_slots.empty() ? 0 : args.first_slots[row];
   const bool is_sparse = !sequence.heads.empty();
-  const auto& pages =
-      is_sparse ? sequence.heads[kv_head] : HeadPages{sequence.block_table, args.slots[row]};
-  result.block_table = pages.block_table;
+  const KvLayout& layout = args.kv.layout;
+  const HeadPages pages =
+      is_sparse ? sequence.heads[kv_head]
+                : HeadPages{sequence.block_table, args.slots[row], layout.page_tokens};
+  result.pages = pages;
   for (int64_t j = result.first_key; j <= pages.last_slot; ++j) {
-    const uint8_t* k = k_at(args.kv, pages.block_table, j, kv_head);
+    const PagedSlot at = find_slot(layout, pages.table, pages.entry_tokens, j);
+    const uint8_t* k = k_in_page(args.kv, at, kv_head);
     double score = 0;
     for (int32_t d = 0; d < head_dim; ++d) {
       score += double{q[d]} * kv_element(args.kv.layout.k_type, k, d);
@@ -41,7 +44,7 @@ Probabilities probabilities(const AttentionArgs& args, const AttentionSequence& 
       score = cap * std::tanh(score / cap);
     }
     if (pages.weights != nullptr) {
-      score += std::log(double{pages.weights[j / args.kv.layout.page_tokens]});
+      score += std::log(double{pages.weights[j / pages.entry_tokens]});
     }
     result.p.push_back(score);
   }
@@ -69,7 +72,9 @@ AttentionResult attention(const AttentionArgs& args, int64_t n_rows) {
         double* out = result.out.data() + index * head_dim;
         for (int64_t j = 0; j < std::ssize(result_of_row.p); ++j) {
           const int64_t key = result_of_row.first_key + j;
-          const uint8_t* v = v_at(args.kv, result_of_row.block_table, key, kv_head);
+          const HeadPages& pages = result_of_row.pages;
+          const PagedSlot at = find_slot(args.kv.layout, pages.table, pages.entry_tokens, key);
+          const uint8_t* v = v_in_page(args.kv, at, kv_head);
           for (int32_t d = 0; d < head_dim; ++d) {
             out[d] += result_of_row.p[j] * kv_element(args.kv.layout.v_type, v, d);
           }

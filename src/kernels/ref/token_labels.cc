@@ -114,11 +114,13 @@ std::vector<double> score_labels(const PagedDigests& digests, const PagedLabels&
           sum += double{query.q[head * layout.head_dim + d]} * k[d];
         }
         of_tokens.push_back(scale * sum);
+        if ((token + 1) % query.part_tokens != 0) continue;
+        const double top = *std::ranges::max_element(of_tokens);
+        double share = 0;
+        for (const double x : of_tokens) share += std::exp(x - top);
+        scores.push_back(top + std::log(share));
+        of_tokens.clear();
       }
-      const double top = *std::ranges::max_element(of_tokens);
-      double share = 0;
-      for (const double x : of_tokens) share += std::exp(x - top);
-      scores.push_back(top + std::log(share));
     }
   }
   return scores;

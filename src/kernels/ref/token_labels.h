@@ -17,7 +17,8 @@ std::vector<double> label_of_key(const PagedKv& kv, const PagedDigests& digests,
                                  const PagedLabels& labels, LabelDepth depth, int32_t page,
                                  int32_t kv_head, int32_t token);
 
-/// scores [n_heads][places[].size()] by the labels' bytes; query.scores is not used.
+/// scores [n_heads][places[].size()][parts of a page] by the labels' bytes; query.scores is not
+/// used.
 std::vector<double> score_labels(const PagedDigests& digests, const PagedLabels& labels,
                                  LabelDepth depth, int32_t n_heads, double scale,
                                  const LabelQuery& query);
