@@ -16,13 +16,13 @@ int64_t LabelScorer::n_labelled(int64_t n_pages, int64_t n_chosen) const {
   return std::min(n_pages, std::max(n, kLeastLabelled));
 }
 
-// By all bits only what sides do not rule out: all pages by all bits found no more pass keys (60 %
-// of 384 / 7,680 tokens both ways, sides alone 40 %). Where sides would rule out less than half of
-// the pages, all bits of all of them at once take less time.
+// By all bits only what sides do not rule out. Where sides would rule out less than half of the
+// pages, all bits of all of them at once take less time.
 int64_t LabelScorer::n_refined(int64_t n_pages, int64_t n_chosen) const {
-  const int64_t n = n_labelled(n_pages, n_chosen), n_fine = kRefinedPerChosen * n_chosen;
+  const int64_t n = n_labelled(n_pages, n_chosen), half = n / 2;
   const bool is_all = retains_ || format_.labels != kernels::LabelKind::kSides;
-  return is_all || 2 * n_fine > n ? n : n_fine;
+  if (is_all || half < kLeastRefinedPerChosen * n_chosen) return n;
+  return std::min(half, kRefinedPerChosen * n_chosen);
 }
 
 void LabelScorer::find_rows_to_cut(std::span<const Candidates> rows, Count n) {

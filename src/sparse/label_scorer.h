@@ -17,8 +17,10 @@ namespace weft::sparse {
 /// pages costs little.
 inline constexpr int64_t kLabelledPerChosen = 4;
 inline constexpr int64_t kLeastLabelled = 512;
-/// By all bits of kSides labels, for each page that is chosen.
-inline constexpr int64_t kRefinedPerChosen = 4;
+/// By all bits of kSides labels, for each page that is chosen, but no more than half of the pages.
+/// Where that half is less than kLeastRefinedPerChosen for each, all are.
+inline constexpr int64_t kRefinedPerChosen = 8;
+inline constexpr int64_t kLeastRefinedPerChosen = 4;
 
 /// What a head's shares are parts of: of what it gives the pages to choose from, so that each head
 /// has as much to say, or of all its attention, with the pages that are read in any case: a head

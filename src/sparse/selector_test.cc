@@ -273,9 +273,10 @@ std::vector<std::vector<double>> expected_by_labels(Filled& setup, Policy policy
     }
   };
   const auto n_labelled = std::max<int64_t>(kLeastLabelled, kLabelledPerChosen * budget.n_chosen);
-  const int64_t n_refined = kRefinedPerChosen * budget.n_chosen;
+  const int64_t half = std::min<int64_t>(n, n_labelled) / 2;
+  const int64_t n_refined = std::min(half, kRefinedPerChosen * budget.n_chosen);
   if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
-  if (policy == Policy::kDoubleSparsity || 2 * n_refined > std::min<int64_t>(n, n_labelled)) {
+  if (policy == Policy::kDoubleSparsity || half < kLeastRefinedPerChosen * budget.n_chosen) {
     return scores_of(By::kLabels, n_parts, let_through);
   }
   const Scores labelled = let_through;
@@ -892,14 +893,15 @@ INSTANTIATE_TEST_SUITE_P(All, EachLockedPolicy,
                          ::testing::ValuesIn(sparse_policies({.interval_tokens = 2})), name_of);
 
 // What is looked at of all pages is a fifth of a label, the sides of half of the dimensions. With
-// 50 of 400 pages half are left for both bits, and the sides of all are looked at first; with 51
-// they would rule out too few.
+// 20 of 400 pages eight times as many are left for all bits, with 50 the half; with 51 sides would
+// rule out too few to be looked at first.
 TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
   const kv::DigestFormat format = *digest_format({.policy = Policy::kLabels});
   const LabelScorer scorer(format, false, SharesOf::kCandidates, HeadsJoin::kByMaximum);
   const kernels::KvLayout layout = {DType::kF16, DType::kF16, 64, kKvHeads, kPageTokens};
   const int64_t digest = kv::page_digest_bytes(format, layout);
   const int64_t fifth = kv::page_label_bytes(format, layout) / 5;
+  EXPECT_EQ(scorer.bytes_read(layout, 400, 20), 400 * digest + 400 * fifth + 160 * 4 * fifth);
   EXPECT_EQ(scorer.bytes_read(layout, 400, 50), 400 * digest + 400 * fifth + 200 * 4 * fifth);
   EXPECT_EQ(scorer.bytes_read(layout, 400, 51), 400 * digest + 400 * 5 * fifth);
 }
