@@ -15,6 +15,10 @@ int64_t slots_of(const KvLayout& layout, const MassQuery& query) {
   return (std::ssize(query.pages) - 1) * layout.page_tokens + query.last_page_tokens;
 }
 
+int32_t part_tokens_of(const KvLayout& layout, const MassQuery& query) {
+  return query.part_tokens == 0 ? layout.page_tokens : query.part_tokens;
+}
+
 /// Runs `fn` over all tasks.
 void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
               std::span<const MassQuery> queries, int64_t worker_floats,
@@ -31,6 +35,7 @@ void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
                            .codec = &kv_codec(context.isa, kv.layout.k_type),
                            .pages = query.pages.data(),
                            .n_slots = slots_of(kv.layout, query),
+                           .part_tokens = part_tokens_of(kv.layout, query),
                            .group = n_heads / kv.layout.n_kv_heads,
                            .q = query.q,
                            .scales = query.scales.data(),
@@ -59,8 +64,10 @@ void check_queries(const PagedKv& kv, int32_t n_heads, std::span<const MassQuery
 
 void page_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
                std::span<const MassQuery> queries) {
-  check_queries(kv, n_heads, queries, [](const KvLayout&, const MassQuery& query) {
-    return int64_t{std::ssize(query.pages)};
+  check_queries(kv, n_heads, queries, [](const KvLayout& layout, const MassQuery& query) {
+    const int64_t part_tokens = part_tokens_of(layout, query);
+    WEFT_CHECK(part_tokens == layout.page_tokens || part_tokens == kRunTokens);
+    return (slots_of(layout, query) + part_tokens - 1) / part_tokens;
   });
   const PageMassFns& fns = pick_page_mass_fns(context.isa);
   run_mass(context, kv, n_heads, queries,

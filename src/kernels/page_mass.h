@@ -18,15 +18,17 @@ struct MassQuery {
   std::span<const float> scales;   // [n_heads]
   std::span<const int32_t> pages;  // full, but for the last
   int32_t last_page_tokens = 0;    // of the last page, 1 to page_tokens
+  int32_t part_tokens = 0;         // page_mass: that have a score, kRunTokens; 0: whole pages
   float* scores = nullptr;
   int64_t stride = 0;
 };
 
 /// scores[h * stride + i] = log of the sum over page pages[i]'s tokens of exp(scales[h] * q_h . k):
-/// less the log of their sum over all pages, the page's share of the head's attention. stride is at
-/// least pages.size(). Products are decode attention's: where that rounds queries to integers (K in
-/// blocks, with VNNI) this does too. NaN where a token's product is NaN or +inf. Scores depend on
-/// their page, query and head alone.
+/// less the log of their sum over all pages, the page's share of the head's attention. With
+/// part_tokens i counts the parts of all pages that have a token. stride is at least their number.
+/// Products are decode attention's: where that rounds queries to integers (K in blocks, with VNNI)
+/// this does too. NaN where a token's product is NaN or +inf. Scores depend on their page, query
+/// and head alone.
 void page_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
                std::span<const MassQuery> queries);
 

@@ -54,7 +54,8 @@ void tokens(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch
              });
 }
 
-/// log of the sum of exp(x [n]), a page's. NaN if one is: max() may pass it over, the sum does not.
+/// log of the sum of exp(x [n]), a page's or a part's. NaN if one is: max() may pass it over, the
+/// sum does not.
 float log_sum_exp(const float* x, int64_t n) {
   float top = -INFINITY;
   for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
@@ -68,7 +69,7 @@ float log_sum_exp(const float* x, int64_t n) {
 }
 
 void pages(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch) {
-  const int32_t page_tokens = rows.kv.layout.page_tokens;
+  const int32_t part_tokens = rows.part_tokens;
   float* const all = scratch + scratch_floats(rows.group, rows.kv.layout.head_dim) -
                      int64_t{rows.group} * kMassSlots;
   for_scores(rows, kv_head, begin, scratch,
@@ -76,12 +77,12 @@ void pages(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch)
                memcpy(all + h * kMassSlots + (slot - begin), scores, n * sizeof(float));
              });
   for (int64_t slot = begin; slot < begin + kMassSlots && slot < rows.n_slots;
-       slot += page_tokens) {
+       slot += part_tokens) {
     const int64_t left = rows.n_slots - slot;
-    const int64_t n = left < page_tokens ? left : page_tokens;
+    const int64_t n = left < part_tokens ? left : part_tokens;
     for (int32_t h = 0; h < rows.group; ++h) {
       float* const to = rows.scores + (kv_head * rows.group + h) * rows.stride;
-      to[slot / page_tokens] = log_sum_exp(all + h * kMassSlots + (slot - begin), n);
+      to[slot / part_tokens] = log_sum_exp(all + h * kMassSlots + (slot - begin), n);
     }
   }
 }

@@ -18,6 +18,7 @@ struct MassRows {
   const KvCodecFns* codec;
   const int32_t* pages;
   int64_t n_slots;
+  int32_t part_tokens;  // page_tokens, or of a part of a page
   int32_t group;        // heads that share a KV head
   const float* q;       // [n_heads][head_dim]
   const float* scales;  // [n_heads]
@@ -28,7 +29,7 @@ struct MassRows {
 struct PageMassFns {
   /// Floats that one worker needs.
   int64_t (*scratch)(int32_t group, int32_t head_dim);
-  /// The slots [begin, begin + kMassSlots) of a KV head's query heads.
+  /// The slots [begin, begin + kMassSlots) of a KV head's query heads, by parts of pages.
   void (*pages)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
   void (*tokens)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
 };

@@ -43,11 +43,12 @@ struct Row {
     for (int32_t h = 0; h < shape.n_heads(); ++h) scales.push_back(0.05f + 0.01f * h);
   }
   MassQuery query(float* scores = nullptr, int64_t stride = 0) const {
-    return {q.data(), scales, pages, last_page_tokens, scores, stride};
+    return {q.data(), scales, pages, last_page_tokens, part_tokens, scores, stride};
   }
   std::vector<float> q, scales;
   std::vector<int32_t> pages;
   int32_t last_page_tokens;
+  int32_t part_tokens = 0;
 };
 
 using Op = void (*)(const Context&, const PagedKv&, int32_t, std::span<const MassQuery>);
@@ -62,7 +63,9 @@ std::vector<std::vector<float>> run(Op op, Isa isa, int n_threads, const PagedKv
   for (const Row& row : rows) {
     const int64_t n_pages = std::ssize(row.pages);
     const int64_t n_tokens = (n_pages - 1) * kv.layout.page_tokens + row.last_page_tokens;
-    widths.push_back(n_pages == 0 || op == page_mass ? n_pages : n_tokens);
+    const int32_t part_tokens = row.part_tokens > 0 ? row.part_tokens : kv.layout.page_tokens;
+    widths.push_back(op == page_mass ? (n_tokens + part_tokens - 1) / part_tokens : n_tokens);
+    if (n_pages == 0) widths.back() = 0;
     scores.emplace_back(n_heads * (widths.back() + kGap), kGuard);
     queries.push_back(row.query(scores.back().data(), widths.back() + kGap));
   }
@@ -125,6 +128,14 @@ TEST(PageMass, EqualsTheScalarTwinOnEveryShapeAndType) {
           }
           for (size_t i = 0; i < each.size(); ++i) {
             ASSERT_NEAR(each[i], tokens[i], tolerance(shape)) << i;
+          }
+          Row in_runs = row, asked_in_runs = asked;
+          in_runs.part_tokens = asked_in_runs.part_tokens = kRunTokens;
+          const auto runs = ref::page_mass(memory.kv(), shape.n_heads(), asked_in_runs.query());
+          const auto of_runs = run(page_mass, isa, 2, memory.kv(), shape.n_heads(), {in_runs})[0];
+          ASSERT_EQ(of_runs.size(), runs.size());
+          for (size_t i = 0; i < runs.size(); ++i) {
+            ASSERT_NEAR(of_runs[i], runs[i], tolerance(shape)) << i;
           }
         }
       }

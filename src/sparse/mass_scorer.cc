@@ -66,36 +66,38 @@ std::span<const kernels::PageScores> MassReader::read(const kernels::Context& co
 // little to ask of the others.
 void OracleScorer::score(const kernels::Context& context, const kv::SelectingLayer& layer,
                          std::span<const Candidates> rows) {
-  const int32_t page_tokens = layer.cache.page_tokens();
+  const int32_t n_parts = rows[0].n_parts, part_tokens = layer.cache.page_tokens() / n_parts;
   int64_t n_floats = 0;
-  for (const Candidates& one : rows) n_floats += one.row->slot / page_tokens + 1;
+  for (const Candidates& one : rows) n_floats += one.row->slot / part_tokens + 1;
   of_heads_.resize(n_floats * layer.n_heads);
   scales_.assign(layer.n_heads, layer.scale);
   queries_.clear();
   float* scores = of_heads_.data();
   for (const Candidates& one : rows) {
-    const int64_t n_pages = one.row->slot / page_tokens + 1;
+    const int32_t page_tokens = layer.cache.page_tokens(), slot = one.row->slot;
+    const int64_t n = slot / part_tokens + 1;
     queries_.push_back({.q = one.row->q,
                         .scales = scales_,
-                        .pages = one.row->block_table.first(n_pages),
-                        .last_page_tokens = one.row->slot % page_tokens + 1,
+                        .pages = one.row->block_table.first(slot / page_tokens + 1),
+                        .last_page_tokens = slot % page_tokens + 1,
+                        .part_tokens = n_parts == 1 ? 0 : part_tokens,
                         .scores = scores,
-                        .stride = n_pages});
-    scores += layer.n_heads * n_pages;
+                        .stride = n});
+    scores += layer.n_heads * n;
   }
   kernels::page_mass(context, layer.cache.layer(layer.layer), layer.n_heads, queries_);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t n_pages = queries_[i].stride, n_kv_heads = rows[i].scores.rows;
-    const int64_t group = layer.n_heads / n_kv_heads;
+    const int64_t n = queries_[i].stride, n_kv_heads = rows[i].scores.rows;
+    const int64_t group = layer.n_heads / n_kv_heads, first = int64_t{rows[i].first} * n_parts;
     for (int64_t head = 0; head < layer.n_heads; ++head) {
-      const std::span<const float> of_head(queries_[i].scores + head * n_pages, n_pages);
+      const std::span<const float> of_head(queries_[i].scores + head * n, n);
       const std::span<float> sum = rows[i].scores.row(head / group);
       if (head % group == 0) std::ranges::fill(sum, 0.0f);
       const float most = *std::ranges::max_element(of_head);
       float all = 0;
-      for (const float page : of_head) all += std::exp(page - most);
-      for (int64_t page = 0; page < std::ssize(sum); ++page) {
-        sum[page] += std::exp(of_head[rows[i].first + page] - most) / all;
+      for (const float part : of_head) all += std::exp(part - most);
+      for (int64_t part = 0; part < std::ssize(sum); ++part) {
+        sum[part] += std::exp(of_head[first + part] - most) / all;
       }
       if (head % group + 1 < group) continue;
       for (float& score : sum) score = std::log(score);

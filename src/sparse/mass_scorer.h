@@ -28,15 +28,15 @@ class MassReader {
   std::vector<kernels::PageScores> scores_;
 };
 
-/// Exact top-k: by the share of all attention that a page gets, summed over the heads that share a
-/// KV head: what keeps most of it.
+/// Exact top-k: by the share of all attention that a page, or run, gets, summed over the heads that
+/// share a KV head: what keeps most of it.
 class OracleScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
   int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
-  int64_t scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const override {
-    return n_heads;
+  int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override {
+    return n_heads * n_parts;
   }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t,
              kernels::WorkspaceSize& size) const override {
@@ -44,7 +44,7 @@ class OracleScorer : public PageScorer {
   }
 
  private:
-  std::vector<float> of_heads_;  // [rows][n_heads][all pages of the row]
+  std::vector<float> of_heads_;  // [rows][n_heads][all pages of the row, or their parts]
   std::vector<float> scales_;
   std::vector<kernels::MassQuery> queries_;
 };

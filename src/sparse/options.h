@@ -38,8 +38,8 @@ inline constexpr Names kPolicies({
     Named{Policy::kCuboid, "cuboid", "the same by mean and mean deviation (ArkVale)"},
     Named{
         Policy::kLabels, "labels",
-        "those with the keys nearest to the query, by two bits a dimension of each key, and past a "
-        "sixteenth of all pages a sample"},
+        "runs of eight tokens with the keys nearest to the query, by two to three bits a dimension "
+        "of each key, and past a sixteenth of all pages a sample"},
     Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "the same by 16 dimensions of each key (Double Sparsity)"},
@@ -97,11 +97,13 @@ struct SparseOptions {
     return policy == Policy::kLabelsSample ||
            (policy == Policy::kLabels && retain == 0 && !lock.is_on());
   }
-  /// Whether runs of tokens are chosen and not whole pages: labels know each token. A lock keeps
-  /// pages, as passes over all of them tell what pages get, and `retain` counts them.
+  /// Whether runs of tokens are chosen and not whole pages: of policies that know each token, and
+  /// of the one that they are measured by. A lock keeps pages, as passes over all of them tell what
+  /// pages get, and `retain` counts them.
   bool chooses_runs() const {
-    return (policy == Policy::kLabels || policy == Policy::kLabelsSample) && retain == 0 &&
-           !lock.is_on();
+    return (policy == Policy::kLabels || policy == Policy::kLabelsSample ||
+            policy == Policy::kOracle) &&
+           retain == 0 && !lock.is_on();
   }
   /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;

@@ -172,6 +172,17 @@ double page_score(Policy policy, std::span<const float> all_of_q, std::span<cons
   return is_bounded ? scale * score : std::log(mass);
 }
 
+/// exp(score) of each key.
+std::vector<double> token_masses(std::span<const float> q, std::span<const float> keys) {
+  std::vector<double> out;
+  for (size_t t = 0; t < keys.size(); t += kHeadDim) {
+    double dot = 0;
+    for (int32_t d = 0; d < kHeadDim; ++d) dot += q[d] * keys[t + d];
+    out.push_back(std::exp(kScale * dot));
+  }
+  return out;
+}
+
 /// exp(score) of all keys of the sequence's pages that are read in any case, the row's own up to
 /// its token.
 double fixed_mass(Filled& setup, kv::SequenceId id, const PageBudget& budget,
@@ -313,21 +324,22 @@ std::vector<std::vector<double>> expected_scores(Filled& setup, Policy policy, k
   }
   if (policy == Policy::kGsa) std::ranges::fill(out, sum);
   if (policy == Policy::kOracle) {
-    // Of all pages, the row's own up to its token.
+    // Of all that the head attends to, by runs.
+    for (int32_t head = 0; head < kKvHeads; ++head) out[head].assign(n * n_parts, 0.0);
     for (int32_t head = 0; head < kHeads; ++head) {
       const auto q_head = q.subspan(head * kHeadDim, kHeadDim);
       double all = fixed_mass(setup, id, budget, q_head, head / kGroup);
+      std::vector<double> masses;
       for (int32_t i = 0; i < n; ++i) {
-        all +=
-            std::exp(page_score(policy, q_head, setup.keys(id, budget.first + i, head / kGroup)));
+        const std::vector<float> keys = setup.keys(id, budget.first + i, head / kGroup);
+        for (int32_t part = 0; part < n_parts; ++part) {
+          const std::vector<double> of_tokens = token_masses(q_head, keys);
+          const auto begin = of_tokens.begin() + part * kPageTokens / n_parts;
+          masses.push_back(std::accumulate(begin, begin + kPageTokens / n_parts, 0.0));
+          all += masses.back();
+        }
       }
-      for (int32_t i = 0; i < n; ++i) {
-        double& sum_of_shares = out[head / kGroup][i];
-        if (head % kGroup == 0) sum_of_shares = 0;
-        sum_of_shares +=
-            std::exp(page_score(policy, q_head, setup.keys(id, budget.first + i, head / kGroup))) /
-            all;
-      }
+      for (int32_t i = 0; i < n * n_parts; ++i) out[head / kGroup][i] += masses[i] / all;
     }
   }
   // Of the first step: what came before is not known.
@@ -619,8 +631,8 @@ TEST_P(EachLockedPolicy, UnderALockStepsReadWhatTheFirstOneChose) {
   SparseOptions locked = options_of(GetParam());
   locked.lock = {.interval_tokens = 3, .duration_tokens = 1000, .update_threshold = 0};
   SparseOptions free = options_of(GetParam());
-  // Without any lock it draws; one of a step is what it chooses in the step.
-  if (GetParam() == Policy::kLabels) free.lock = {.interval_tokens = 1, .update_threshold = 0};
+  // Without any lock it chooses runs, or draws; one of a step is what it chooses in the step.
+  if (free.chooses_runs()) free.lock = {.interval_tokens = 1, .update_threshold = 0};
   Filled free_setup(free), setup(locked);
   const kv::SequenceId free_id = free_setup.add(16 * 40, 7), id = setup.add(16 * 40, 7);
   const auto free_steps = places_read(free_setup, free_id, 10);
@@ -834,15 +846,9 @@ TEST(ReadMeter, TellsRunsApart) {
     double all = 0, read = 0;
     for (int32_t run = 0; run < 80; ++run) {
       const auto keys = filled.keys(id, run / 2, head / kGroup);
-      const auto of_run = std::span(keys).subspan(run % 2 * keys.size() / 2, keys.size() / 2);
-      double mass = 0;
-      for (int32_t t = 0; t < kernels::kRunTokens; ++t) {
-        double dot = 0;
-        for (int32_t d = 0; d < kHeadDim; ++d) {
-          dot += q[head * kHeadDim + d] * of_run[t * kHeadDim + d];
-        }
-        mass += std::exp(kScale * dot);
-      }
+      const auto masses = token_masses(std::span(q).subspan(head * kHeadDim, kHeadDim), keys);
+      const auto begin = masses.begin() + run % 2 * kernels::kRunTokens;
+      const double mass = std::accumulate(begin, begin + kernels::kRunTokens, 0.0);
       all += mass;
       if (std::find(list.table, end, table[run / 2] * 2 + run % 2) != end) read += mass;
     }

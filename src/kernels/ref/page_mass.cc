@@ -35,11 +35,15 @@ std::vector<double> page_mass(const PagedKv& kv, int32_t n_heads, const MassQuer
   for (int32_t head = 0; head < n_heads; ++head) {
     for (const int32_t& page : query.pages) {
       const bool is_last = &page == &query.pages.back();
-      const auto end = next + (is_last ? query.last_page_tokens : kv.layout.page_tokens);
-      const double largest = *std::max_element(next, end);
-      double sum = 0;
-      for (; next < end; ++next) sum += std::exp(*next - largest);
-      masses.push_back(largest + std::log(sum));
+      const auto page_end = next + (is_last ? query.last_page_tokens : kv.layout.page_tokens);
+      while (next < page_end) {
+        const int64_t n = query.part_tokens == 0 ? kv.layout.page_tokens : query.part_tokens;
+        const auto end = next + std::min(n, static_cast<int64_t>(page_end - next));
+        const double largest = *std::max_element(next, end);
+        double sum = 0;
+        for (; next < end; ++next) sum += std::exp(*next - largest);
+        masses.push_back(largest + std::log(sum));
+      }
     }
   }
   return masses;
