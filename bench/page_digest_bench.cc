@@ -289,7 +289,12 @@ void run_mass(benchmark::State& state, Isa isa, const Shape& shape, int n_thread
   const std::vector<int32_t> pages = all_pages(kPages);
   std::vector<float> scores(int64_t{shape.n_heads} * kPages);
   TestPool pool(n_threads);
-  const MassQuery query = {q.data(), scales, pages, kPageTokens, scores.data(), kPages};
+  const MassQuery query = {.q = q.data(),
+                           .scales = scales,
+                           .pages = pages,
+                           .last_page_tokens = kPageTokens,
+                           .scores = scores.data(),
+                           .stride = kPages};
   for (auto _ : state) {
     page_mass({.pool = pool, .isa = isa}, make_paged_kv(kv_layout_of(shape), kv_bytes.data()),
               shape.n_heads, {&query, 1});
