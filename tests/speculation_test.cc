@@ -380,7 +380,7 @@ TEST_P(Speculated, InABatchTheAnswersAreThoseOfPlainDecoding) {
   const auto roomy = open({.kind = spec::DrafterKind::kNgram});
   EXPECT_EQ(expect_in_a_batch(*roomy, requests, expected), 0);
   if (GetParam().rolls_windows) return;
-  const auto tight = open({.kind = spec::DrafterKind::kNgram}, 512, roomy->limit_to_hold(34));
+  const auto tight = open({.kind = spec::DrafterKind::kNgram}, 512, roomy->limit_to_hold(30));
   EXPECT_GT(expect_in_a_batch(*tight, requests, expected), 0);
 }
 
