@@ -119,9 +119,13 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                  int64_t partial_floats, AttentionPlan& plan) {
   for (int64_t row = 0; row < n_rows; ++row) {
     int64_t n_visible = rows.slots[row] + int64_t{1};
-    // With lists of pages the most that any head reads; the others' last splits are empty, and an
-    // empty split (maximum -inf, sum 0) adds nothing when they are joined.
+    // With lists of pages, or runs, the most that any head reads; the others' last splits are
+    // empty, and an empty split (maximum -inf, sum 0) adds nothing when they are joined.
     if (rows.heads != nullptr) {
+      for (const HeadPages& head : std::span(rows.heads, rows.kv.layout.n_kv_heads)) {
+        WEFT_CHECK(head.entry_tokens == rows.kv.layout.page_tokens ||
+                   head.entry_tokens == kRunTokens);
+      }
       const auto most = std::ranges::max_element(std::span(rows.heads, rows.kv.layout.n_kv_heads),
                                                  {}, &HeadPages::last_slot);
       n_visible = most->last_slot + int64_t{1};

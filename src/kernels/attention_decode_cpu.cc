@@ -61,8 +61,8 @@ void rescale(const Work& w, int32_t first, int32_t n_heads, const float* tops) {
   }
 }
 
-/// Of the keys from j on, as many as a register has, of which n are there. An entry may be half of
-/// AVX-512's.
+/// Of the keys from j on, as many as a register has, of which n are there. With AVX-512 a run is
+/// half of a register.
 inline F32 weights_at(const Work& w, const float* weights, int32_t j, [[maybe_unused]] int32_t n) {
   const float* const first = weights + (j >> w.entry_shift);
 #if defined(__AVX512F__)

@@ -180,7 +180,7 @@ struct IntegerKeys {
       if (whole == n) return;
       const int64_t n_bytes = int64_t{n - whole} * kv.k_bytes;
       memcpy(some + int64_t{n_some} * kv.k_bytes, k + int64_t{whole} * kv.k_bytes, n_bytes);
-      prefetch(k + ahead, n_bytes);
+      prefetch(k + int64_t{whole} * kv.k_bytes + ahead, n_bytes);
       n_some += n - whole;
       if ((slot + n) % 16 != 0 && slot + n < keys.end) return;
       memset(some + int64_t{n_some} * kv.k_bytes, 0, (16 - int64_t{n_some}) * kv.k_bytes);

@@ -54,14 +54,17 @@ struct IntegerValues {
       const int32_t first = slot % kBlockKeys, end = first + n;
       for (int32_t t = first / 16; t * 16 < end; ++t) {
         const uint8_t* from = v + (int64_t{t} * 16 - first) * kv.v_bytes;
-        places.ahead[t] = from + v_ahead(keys, slot, v);
+        const int64_t ahead = v_ahead(keys, slot, v);
         if (t * 16 < first || t * 16 + 16 > end) {
           const int32_t skipped = t * 16 < first ? first - t * 16 : 0;
           const int32_t seen_end = t * 16 + 16 > end ? end - t * 16 : 16;
-          memcpy(places.some[t] + skipped * kv.v_bytes, from + skipped * kv.v_bytes,
-                 (seen_end - skipped) * kv.v_bytes);
+          const uint8_t* seen = from + skipped * kv.v_bytes;
+          const int64_t n_bytes = int64_t{seen_end - skipped} * kv.v_bytes;
+          memcpy(places.some[t] + skipped * kv.v_bytes, seen, n_bytes);
+          prefetch(seen + ahead, n_bytes);
         } else {
           places.sixteen[t] = from;
+          places.ahead[t] = from + ahead;
         }
       }
     });

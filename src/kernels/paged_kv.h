@@ -40,13 +40,14 @@ static inline int32_t runs_of_page(const KvLayout& layout) {
   return layout.page_tokens / kRunTokens;
 }
 
-/// Where slot `slot` of a table lies whose entries have entry_tokens each: page_tokens or
-/// kRunTokens.
+/// A token's place.
 struct PagedSlot {
   int64_t page;
   int32_t token;  // within the page
 };
 
+/// Where slot `slot` of a table lies whose entries have entry_tokens each: page_tokens or
+/// kRunTokens.
 static inline PagedSlot find_slot(const KvLayout& layout, const int32_t* table,
                                   int32_t entry_tokens, int64_t slot) {
   // By shifts: dividing takes some 20 cycles.

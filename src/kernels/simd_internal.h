@@ -67,11 +67,11 @@ inline Mask within(I32 low, I32 limit, int32_t x) {
   const I32 xs = _mm512_set1_epi32(x);
   return _mm512_mask_cmpgt_epi32_mask(_mm512_cmple_epi32_mask(low, xs), limit, xs);
 }
-/// Over the lanes, in halves: a fixed order.
 /// The first half of the lanes is `low`.
 inline F32 set_halves(float low, float high) {
   return _mm512_insertf32x8(_mm512_set1_ps(low), _mm256_set1_ps(high), 1);
 }
+/// Over the lanes, in halves: a fixed order.
 inline float reduce_add(F32 x) { return _mm512_reduce_add_ps(x); }
 inline float reduce_max(F32 x) { return _mm512_reduce_max_ps(x); }
 inline F32 select(Mask m, F32 yes, F32 no) { return _mm512_mask_blend_ps(m, no, yes); }

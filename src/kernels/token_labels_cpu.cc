@@ -404,8 +404,8 @@ inline void weigh_pages(const int32_t* sums, int32_t page_tokens, int64_t n, con
   for (; i < n; ++i) weigh_page(sums + i * page_tokens, page_tokens, units[i], tops[i], shares[i]);
 }
 
-/// Of n runs, a multiple of 2: a token's lane and the one four on are joined, then two on, then the
-/// next.
+// A run's lanes are joined with those four on, then two on, then with the next. n, of runs, is a
+// multiple of 2.
 #if defined(__AVX512F__)
 
 /// A register holds two runs. Those of `a`, then those of `b`, become lanes of 128 bits.
@@ -443,8 +443,9 @@ inline void weigh_runs(const int32_t* sums, int64_t n, const float* units, int32
                        float* shares) {
   for (int64_t i = 0; i < n; ++i, sums += kRunTokens) {
     I32 highest = load_i32(sums);
-    for (int t = kLanes; t < kRunTokens; t += kLanes)
+    for (int t = kLanes; t < kRunTokens; t += kLanes) {
       highest = max_i32(highest, load_i32(sums + t));
+    }
     tops[i] = reduce_max_i32(highest);
     F32 weights = token_weights(load_i32(sums), set1_i32(tops[i]), units[i]);
     for (int t = kLanes; t < kRunTokens; t += kLanes) {

@@ -52,11 +52,10 @@ class PageSelector {
  public:
   virtual ~PageSelector() = default;
 
-  /// Of each row a list for each KV head ([n_kv_heads], all within the row's block table, ascending
-  /// by slot, the row's own page last), or none where it reads every page: the dense path, and
-  /// every kReadsAll row. Called
-  /// once for each layer that sees all slots, in the order of the layers. Valid until the next
-  /// call. Throws std::bad_alloc.
+  /// Of each row a list for each KV head ([n_kv_heads], pages of the row's block table or their
+  /// runs, ascending by slot, the row's own page last), or none where it reads every page: the
+  /// dense path, and every kReadsAll row. Called once for each layer that sees all slots, in the
+  /// order of the layers. Valid until the next call. Throws std::bad_alloc.
   virtual std::span<const std::span<const kernels::HeadPages>> select(
       const kernels::Context& context, const SelectingLayer& layer) = 0;
   /// Whether attended() is to be told of what kReadsAll rows attended to.

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/narrow.h"
 
 namespace weft::sparse {
@@ -80,6 +81,7 @@ std::span<const std::span<const kernels::HeadPages>> BudgetedSelector::select(
   alone_.clear();
   const kernels::KvLayout& layout = layer.cache.layout();
   if (options_.chooses_runs()) n_parts_ = kernels::runs_of_page(layout);
+  WEFT_CHECK(n_parts_ == 1 || !locks_);  // whose lists are finished again: by whole pages
   for (int64_t i = 0; i < std::ssize(layer.rows); ++i) {
     const kv::SelectingRow& row = layer.rows[i];
     const PageBudget budget = page_budget(options_, row.slot, layout.page_tokens);

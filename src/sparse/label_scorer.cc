@@ -38,7 +38,8 @@ void LabelScorer::find_rows_to_cut(std::span<const Candidates> rows, Count n) {
   }
 }
 
-// In their place, as a page's score comes no later than the first of its parts'.
+// In their place: a page's index is no more than its parts', so that these are read before they are
+// overwritten.
 void LabelScorer::add_parts() {
   if (n_parts_ == 1) return;
   for (const Candidates& one : cut_) {

@@ -61,7 +61,8 @@ class LabelScorer : public PageScorer {
   /// How many of a row's n_pages are scored by labels, and by all bits of these.
   int64_t n_labelled(int64_t n_pages, int64_t n_chosen) const;
   int64_t n_refined(int64_t n_pages, int64_t n_chosen) const;
-  /// rows_ and places_: those of the rows that have more places than n lets through.
+  /// rows_ and cut_, whose scores are of whole pages: the rows that have more places than n lets
+  /// through.
   using Count = int64_t (LabelScorer::*)(int64_t n_pages, int64_t n_chosen) const;
   void find_rows_to_cut(std::span<const Candidates> rows, Count n);
   /// cut_'s scores, of pages, become the sums of those of their parts; these are lost.

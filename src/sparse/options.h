@@ -42,14 +42,14 @@ inline constexpr Names kPolicies({
         "of each key, and past a sixteenth of all pages a sample"},
     Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
-          "the same by 16 dimensions of each key (Double Sparsity)"},
+          "pages by 16 dimensions of each key (Double Sparsity)"},
     Named{Policy::kGsa, "gsa", "those whose mean K does, for all heads together (UCM's GSA)"},
     Named{Policy::kStreaming, "streaming", "the first and the newest (StreamingLLM)"},
     Named{Policy::kH2o, "h2o", "those that got most attention so far, and the newest (H2O)"},
     Named{Policy::kTova, "tova", "those that get most attention of what was read before (TOVA)"},
     Named{Policy::kSparq, "sparq", "by the largest components of the query alone (SparQ)"},
     Named{Policy::kOracle, "oracle",
-          "those that get most attention, by reading all K: a yardstick"},
+          "the runs that get most attention, by reading all K: a yardstick"},
 });
 
 /// Where a user says how much is read and not how it is chosen: docs/sparse.md has the reasons.
@@ -97,8 +97,8 @@ struct SparseOptions {
     return policy == Policy::kLabelsSample ||
            (policy == Policy::kLabels && retain == 0 && !lock.is_on());
   }
-  /// Whether runs of tokens are chosen and not whole pages: of policies that know each token, and
-  /// of the one that they are measured by. A lock keeps pages, as passes over all of them tell what
+  /// Whether runs of tokens are chosen and not whole pages: of labels, and of the oracle that they
+  /// are measured by. A lock keeps pages, as passes over all of them tell what
   /// pages get, and `retain` counts them.
   bool chooses_runs() const {
     return (policy == Policy::kLabels || policy == Policy::kLabelsSample ||
