@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -220,10 +221,19 @@ TEST_F(SparseProgram, PagesOfOtherSizesGiveTheSameTextWithoutIt) {
   const std::string plain = generate({}).out;
   for (const char* n : {"32", "64", "128", "256"}) {
     EXPECT_EQ(generate({"--page-tokens", n}).out, plain) << n;
-    const Outcome sparse =
-        generate({"--page-tokens", n, "--sparse", "quest", "--budget", "512", "--json"});
-    ASSERT_EQ(sparse.status, 0) << sparse.err;
-    EXPECT_GT(sparse.json()["sparse"]["kv_bytes_saved"], 0) << n;
+    std::map<std::string, double> kept;
+    for (const char* policy : {"streaming", "quest", "labels", "labels-sample", "oracle"}) {
+      const Outcome sparse =
+          generate({"--page-tokens", n, "--sparse", policy, "--budget", "512", "--json"});
+      ASSERT_EQ(sparse.status, 0) << sparse.err;
+      const Json counted = sparse.json()["sparse"];
+      EXPECT_GT(counted["kv_bytes_saved"], 0) << n << " " << policy;
+      kept[policy] = counted["mass_kept"];
+    }
+    // Exact shares keep what any choice of as many tokens can keep; where a page is the budget's
+    // half, runs of it more than whole ones.
+    for (const auto& [policy, mass] : kept) EXPECT_LE(mass, kept["oracle"] + 1e-3) << n << policy;
+    EXPECT_GT(kept["labels"], kept["quest"]) << n;
   }
 }
 
