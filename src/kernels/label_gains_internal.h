@@ -3,8 +3,8 @@
 //
 // Of four pages or heads at once with AVX-512: the chain of a reduction, a division and another
 // reduction is longer than the work on 64 dimensions. One after the other, and so the pages'
-// weights (token_labels_cpu.cc), scoring took 1.4 times as long where four heads share a KV head,
-// and no longer where each has its own and memory is waited for (Cascade Lake).
+// weights (label_weights_internal.h), scoring took 1.4 times as long where four heads share a KV
+// head, and no longer where each has its own and memory is waited for (Cascade Lake).
 #pragma once
 
 #include <stdint.h>

@@ -98,8 +98,8 @@ struct SparseOptions {
            (policy == Policy::kLabels && retain == 0 && !lock.is_on());
   }
   /// Whether runs of tokens are chosen and not whole pages: of labels, and of the oracle that they
-  /// are measured by. A lock keeps pages, as passes over all of them tell what
-  /// pages get, and `retain` counts them.
+  /// are measured by. A lock keeps pages, as passes over all of them tell what pages get, and
+  /// `retain` counts them.
   bool chooses_runs() const {
     return (policy == Policy::kLabels || policy == Policy::kLabelsSample ||
             policy == Policy::kOracle) &&
