@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 
+#include "kernels/isa.h"
 #include "support/test_model.h"
 #include "text/tokenizer.h"
 
@@ -32,7 +33,8 @@ class LabelChannels : public ::testing::TestWithParam<LabelKind> {
                                                      .n_ff = 96,
                                                      .n_heads = 4,
                                                      .n_kv_heads = kKvHeads,
-                                                     .head_dim = kHeadDim});
+                                                     .head_dim = kHeadDim,
+                                                     .recipe = "Q8_0"});
     ASSERT_TRUE(written.is_ok()) << written.message();
     model_ = std::make_unique<test::TestModel>(path);
     auto file = gguf::File::open(posix_env(), path);
@@ -43,14 +45,18 @@ class LabelChannels : public ::testing::TestWithParam<LabelKind> {
   }
 
   std::vector<uint8_t> channels(const std::string& folder) {
-    auto found = label_channels(posix_env(), model_->model(), *tokenizer_,
-                                model_->context(), GetParam(), folder);
+    return channels_in(model_->context(), folder);
+  }
+  std::vector<uint8_t> channels_in(const kernels::Context& context, const std::string& folder) {
+    auto found =
+        label_channels(posix_env(), model_->model(), *tokenizer_, context, GetParam(), folder);
     EXPECT_TRUE(found.is_ok()) << found.status().message();
     return *std::move(found);
   }
 
   std::string file() const {
-    return folder_ + "/" + model_->model().fingerprint().to_hex() +
+    return folder_ + "/" + model_->model().fingerprint().to_hex() + "-" +
+           kernels::isa_name(model_->context().isa) +
            (GetParam() == LabelKind::kSides ? "-order" : "-channels");
   }
   std::vector<uint8_t> contents() const {
@@ -83,6 +89,15 @@ TEST_P(LabelChannels, AreFoundOnceAndKept) {
   }
   write(other);
   EXPECT_EQ(channels(folder_), other);
+}
+
+// Else the answers of a command would depend on the command that was first.
+TEST_P(LabelChannels, AreTheSameWhateverPathTheMatmulsTake) {
+  kernels::Context context = model_->context();
+  context.matmul_path = kernels::MatmulPath::kF32;
+  const std::vector<uint8_t> found = channels_in(context, "");
+  context.matmul_path = kernels::MatmulPath::kInt8;
+  EXPECT_EQ(channels_in(context, ""), found);
 }
 
 // A dimension that is none would be read from after the head, one that comes twice leaves another

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/narrow.h"
 #include "engine/kv_size.h"
+#include "kernels/isa.h"
 #include "kv/cache.h"
 #include "model/executor.h"
 #include "model/forward.h"
@@ -45,7 +46,8 @@ Result<std::vector<uint8_t>> find(const model::Model& model, const text::Tokeniz
       kv::Cache::Options options,
       kv_cache_options({.context_tokens = narrow<int32_t>(tokens.size())}, config));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<kv::Cache> cache, kv::Cache::create(options));
-  const kernels::Context own{context.pool, context.isa, context.matmul_path};  // freed in the end
+  // In f32, whatever the caller's matmuls are in: what is kept does not depend on who came first.
+  const kernels::Context own{context.pool, context.isa, kernels::MatmulPath::kF32};
   model::ForwardPass forward(model, own);
   sparse::ChannelMeter meter(config.n_layers, config.n_kv_heads, config.head_dim);
   forward.set_selector(&meter);
@@ -112,7 +114,8 @@ void keep(Env& env, const std::string& folder, const std::string& file,
 }  // namespace
 
 // A file of its own for each model, and not a line of those that measurements share: of a model
-// with many heads it is a quarter of a megabyte.
+// with many heads it is a quarter of a megabyte. And for each instruction set, whose sums may rank
+// two dimensions in another order.
 Result<std::vector<uint8_t>> label_channels(Env& env, const model::Model& model,
                                             const text::Tokenizer& tokenizer,
                                             const kernels::Context& context, LabelKind labels,
@@ -126,7 +129,8 @@ Result<std::vector<uint8_t>> label_channels(Env& env, const model::Model& model,
   }
   if (kept_folder.empty()) return find(model, tokenizer, context, labels);
   const std::string file =
-      join_path(kept_folder, fmt::format("{}-{}", model.fingerprint().to_hex(),
+      join_path(kept_folder, fmt::format("{}-{}-{}", model.fingerprint().to_hex(),
+                                         kernels::isa_name(context.isa),
                                          labels == LabelKind::kSides ? "order" : "channels"));
   if (auto kept = find_kept(env, file, config, labels)) return std::move(*kept);
   WEFT_ASSIGN_OR_RETURN(std::vector<uint8_t> found, find(model, tokenizer, context, labels));

@@ -15,10 +15,10 @@
 
 namespace weft::engine {
 
-/// As sparse::SparseOptions::channels; the same for a model whatever its cache's types. What
-/// a file of `kept_folder` says for this model, else what is found, which is then kept there; an
-/// empty kept_folder keeps nothing. kUnsupported for heads of fewer dimensions than a label has;
-/// kResourceExhausted.
+/// As sparse::SparseOptions::channels; the same for a model and an instruction set, whatever
+/// the cache's types and the path of matmuls. What a file of `kept_folder` says for these, else
+/// what is found, which is then kept there; an empty kept_folder keeps nothing. kUnsupported for
+/// heads of fewer dimensions than a label has; kResourceExhausted.
 Result<std::vector<uint8_t>> label_channels(Env& env, const model::Model& model,
                                             const text::Tokenizer& tokenizer,
                                             const kernels::Context& context,

@@ -30,15 +30,18 @@ constexpr size_t kLongestName = 20;
 constexpr std::string_view kStyleSheet = R"css(
 :root { --page: #fff; --ink: #1c2024; --muted: #5a626b; --grid: #e3e6ea; --heat: #0b5cad;
   --on-heat: #fff; --c0: #043fcc; --c1: #e0393c; --c2: #01b397; --c3: #995190; --c4: #e48c06;
-  --c5: #567be8; --c6: #912c01; --p0: #332288; --p1: #44aa99; --p2: #ddaa33; --p3: #b9bfc6; }
+  --c5: #567be8; --c6: #912c01; --p0: #332288; --p1: #44aa99; --p2: #ddaa33; --p3: #b9bfc6;
+  --p4: #cc6677; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --page: #14171c; --ink: #e8eaed; --muted: #a4acb5; --grid: #2c323a; --heat: #6db3f2;
     --on-heat: #0c0f13; --c0: #4a8fbd; --c1: #ff7d0a; --c2: #00bf91; --c3: #d099fa; --c4: #f3d42b;
-    --c5: #a8e5ed; --c6: #9d4af3; --p0: #8f7ff0; --p1: #44aa99; --p2: #e8c35a; --p3: #6b737d; }
+    --c5: #a8e5ed; --c6: #9d4af3; --p0: #8f7ff0; --p1: #44aa99; --p2: #e8c35a; --p3: #6b737d;
+    --p4: #d98594; }
 }
 .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); } .s3 { --c: var(--c3); }
 .s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--c6); }
 .p0 { fill: var(--p0); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); } .p3 { fill: var(--p3); }
+.p4 { fill: var(--p4); }
 .reference { --c: var(--ink); } .yardstick { --c: var(--muted); }
 figure { margin: 0; break-inside: avoid; max-width: 100%; }
 figcaption { font-size: 13px; font-weight: 600; margin: 0 0 4px; }

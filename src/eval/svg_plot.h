@@ -79,7 +79,7 @@ struct StackedBars {
   };
   std::string title;
   std::string group_title, name_title, value_title;
-  std::vector<std::string> part_names;  // at most four
+  std::vector<std::string> part_names;  // at most five
   std::vector<Bar> bars;
 };
 std::string figure_of(const StackedBars& plot);

@@ -1,5 +1,6 @@
 #include "eval/svg_plot.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -174,6 +175,20 @@ TEST(SvgPlot, BarsAreAsLongAsTheirParts) {
   EXPECT_NEAR(widths[2], 2 * widths[0], 0.05);
   for (const char* text : {"g", "4096", "8192", "one", "two", "policy", "length", "ms", "4.00"}) {
     EXPECT_THAT(texts(svg), testing::Contains(text));
+  }
+}
+
+// A decoded token's time has five parts.
+TEST(SvgPlot, EachPartOfABarHasAColour) {
+  StackedBars plot{.title = "t", .bars = {{"g", "4096", {}}}};
+  for (const char* name : {"one", "two", "three", "four", "five"}) {
+    plot.part_names.push_back(name);
+    plot.bars[0].parts.push_back(1);
+  }
+  const std::string svg = figure_of(plot);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(svg, HasSubstr(fmt::format("<rect class=\"p{}\"", i)));
+    EXPECT_THAT(std::string(plot_style_sheet()), HasSubstr(fmt::format(".p{} {{ fill", i)));
   }
 }
 
