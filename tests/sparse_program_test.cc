@@ -359,10 +359,12 @@ TEST_F(EvalSparse, WritesAPageThatNeedsNoOther) {
   const std::string page = path("report.html");
   const Outcome outcome =
       run({"eval", "sparse"}, {"--policies", "dense,quest", "--budgets", "64", "--lengths", "400",
-                               "--trials", "2", "--html", page});
+                               "--trials", "2", "-ctv", "q8_0", "--html", page});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string html = test::read_text(page);
   EXPECT_THAT(html, AllOf(HasSubstr("<!DOCTYPE html>"), HasSubstr("quest"), HasSubstr("<svg")));
+  EXPECT_THAT(html, HasSubstr(" -ctv q8_0"));
+  EXPECT_EQ(html.find(" -ctk "), std::string::npos);
   EXPECT_EQ(html.find("src=\"http"), std::string::npos);
   expect_error(run({"eval", "sparse"}, {"--lengths", "400", "--html", model()}), 2, "model.gguf");
 }

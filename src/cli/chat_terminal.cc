@@ -571,7 +571,7 @@ class Chat {
         speed(computed, last_->prefill_ms), counted(last_->answer_tokens, "token"),
         last_->decode_ms, speed(last_->answer_tokens, last_->decode_ms),
         drafts.empty() ? "" : fmt::format("drafts   {}\n", drafts),
-        read.empty() ? "" : fmt::format("sparse   {}\n", read),
+        read.empty() ? "" : fmt::format("sparse   of all answers so far: {}\n", read),
         locks.empty() ? "" : fmt::format("locks    {}\n", locks), context, kv_text()));
     return Status::ok();
   }

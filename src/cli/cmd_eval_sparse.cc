@@ -246,8 +246,7 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   }
 }
 
-/// What makes these figures again; what the page says by itself is left out: threads, instruction
-/// set, types of K and V.
+/// What makes these figures again on such a machine: threads and instruction set are left out.
 std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> lengths) {
   std::string text = fmt::format(
       "weft eval sparse -m {} --task {} --policies {} --budgets {} --lengths {} --trials {}",
@@ -266,6 +265,8 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
   }
   if (flags.model.page_tokens > 0)
     text += fmt::format(" --page-tokens {}", flags.model.page_tokens);
+  if (flags.model.cache_type_k != "f16") text += fmt::format(" -ctk {}", flags.model.cache_type_k);
+  if (flags.model.cache_type_v != "f16") text += fmt::format(" -ctv {}", flags.model.cache_type_v);
   if (flags.by_depth) text += " --by-depth";
   return text;
 }
