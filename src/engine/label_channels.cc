@@ -46,7 +46,8 @@ Result<std::vector<uint8_t>> find(const model::Model& model, const text::Tokeniz
       kv::Cache::Options options,
       kv_cache_options({.context_tokens = narrow<int32_t>(tokens.size())}, config));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<kv::Cache> cache, kv::Cache::create(options));
-  // In f32, whatever the caller's matmuls are in: what is kept does not depend on who came first.
+  // Its workspace is freed in the end; its matmuls are in f32, whatever the caller's are in, so
+  // that what is kept does not depend on who came first.
   const kernels::Context own{context.pool, context.isa, kernels::MatmulPath::kF32};
   model::ForwardPass forward(model, own);
   sparse::ChannelMeter meter(config.n_layers, config.n_kv_heads, config.head_dim);
