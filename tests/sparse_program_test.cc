@@ -103,7 +103,7 @@ TEST_F(SparseProgram, DigestsOfEitherType) {
   expect_error(generate({"--budget", "64", "--digest-type", "f16"}), 2,
                "--digest-type f16: of quest, cuboid and gsa, not of labels");
   expect_error(generate({"--sparse", "labels-sample", "--budget", "64", "--lock-interval", "8"}), 2,
-               "--sparse labels-sample: what a page stands for");
+               "labels-sample: what a page stands for");
 }
 
 // All modes, full prefill's too, decode so.
@@ -311,6 +311,14 @@ TEST_F(SparseProgram, PerplexityAndPasskeyReadTokenByToken) {
                                                     "--sparse", "quest", "--budget", "128"});
   ASSERT_EQ(passkey.status, 0) << passkey.err;
   EXPECT_GT(passkey.json()["sparse"]["kv_bytes_saved"], 0);
+  const auto told = [&](const char* budget) {
+    return run({"perplexity", "-f", path("book.txt")},
+               {"-c", "256", "--limit", "512", "--sparse", "quest", "--budget", budget})
+        .out;
+  };
+  EXPECT_THAT(told("64"), HasSubstr("\nsparse quest, 64 tokens of each KV head at most: "));
+  EXPECT_THAT(told("64"), HasSubstr(" % of K and V read, "));
+  EXPECT_THAT(told("256"), HasSubstr("all of K and V read, as no context was longer\n"));
 }
 
 TEST_F(SparseProgram, RandomFillIsLabelled) {
@@ -437,7 +445,8 @@ TEST_F(EvalSparse, TheTableSaysHowItWasRead) {
                            "dense,cuboid", "--budgets", "64", "--lengths", "500", "--trials", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("prefilled densely"), HasSubstr("cuboid"), HasSubstr("perplexity ")));
+              AllOf(HasSubstr("prefilled densely, the last 256 tokens come one by one"),
+                    HasSubstr("cuboid"), HasSubstr("perplexity ")));
 }
 
 TEST_F(EvalSparse, RefusesWhatCannotBe) {
@@ -451,6 +460,11 @@ TEST_F(EvalSparse, RefusesWhatCannotBe) {
   expect_error(eval({"--lengths", "3000"}), 1, "--lengths 3000: with 16 tokens");
   expect_error(eval({"--task", "poems"}), 2, "--task poems: must be passkey");
   expect_error(eval({"--task", "qa"}), 2, "-f FILE");
+  expect_error(eval({"--task", "perplexity", "--by-depth"}), 2, "--by-depth: of the tasks passkey");
+  expect_error(eval({"--sparse", "quest"}), 2, "is --policies, several with commas");
+  expect_error(eval({"--policies", "labels-sample", "--lock-intervals", "8"}), 2,
+               "weft: labels-sample: what a page stands for");
+  expect_error(eval({"--lengths", "500", "--task", "needles"}), 1, "so it must be 1396 or more\n");
   expect_error(eval({"--kv-limit", "64MB"}), 2, "--kv-limit: no part of eval sparse");
   EXPECT_THAT(weft({"eval", "sparse", "--help"}).out, HasSubstr("not of eval sparse"));
 }

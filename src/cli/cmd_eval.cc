@@ -137,6 +137,7 @@ Status run_eval(App& app, EvalFlags flags) {
     print_json(json);
   } else {
     print_eval(result);
+    print_sparse_total(*engine);
   }
   if (!details) return Status::ok();
   const std::string lines = details_lines(result);
@@ -216,6 +217,7 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
   } else {
     fmt::print("perplexity {:.4f} over {} tokens, windows of {}\n", result.perplexity,
                result.tokens, options.window_tokens);
+    print_sparse_total(*engine);
   }
   return Status::ok();
 }

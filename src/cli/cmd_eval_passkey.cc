@@ -87,6 +87,7 @@ Status run_passkey(App& app, PasskeyFlags flags) {
     print_json(json);
   } else {
     print_result(result, flags.options.length_tokens);
+    print_sparse_total(*engine);
   }
   return Status::ok();
 }

@@ -228,7 +228,10 @@ std::string policy_text(const eval::SparseRow& r) {
 }
 
 void print_rows(const std::vector<eval::SparseRow>& rows) {
-  fmt::print("the text is prefilled densely, the question comes token by token\n");
+  fmt::print("the text is prefilled densely, {}\n",
+             !rows.empty() && rows.front().perplexity
+                 ? fmt::format("the last {} tokens come one by one", eval::kScoredTokens)
+                 : "the question comes token by token");
   fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<20} {:>6} {:>7} {:>6} {:>9}\n", "policy", "budget",
              "length", "depth", "result", "mass", "top 10", "bytes", "tokens/s");
   const auto share = [](const std::optional<double>& x) {
@@ -271,16 +274,27 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
   return text;
 }
 
+/// "2 of 30"; asked: --dense-layers, or less than 0.
+std::string dense_layers_text(const model::ModelConfig& config, int32_t asked) {
+  std::vector<int32_t> windows;
+  for (const model::LayerConfig& layer : config.layers) windows.push_back(layer.window_tokens);
+  sparse::SparseOptions any{.policy = sparse::kUsualPolicy};
+  if (asked >= 0) any.dense_layers = asked;
+  const auto n_full = std::ranges::count(windows, 0);
+  const auto n_selecting = std::ranges::count(sparse::selecting_layers(any, windows), true);
+  return fmt::format("{} of {}{}", n_full - n_selecting, n_full,
+                     n_full < std::ssize(windows) ? " that see all tokens" : "");
+}
+
 eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const EvalSparseFlags& flags,
                                const std::string& command) {
-  const int32_t dense = flags.dense_layers;
   return {.model = engine.model().config().name,
           .cpu = engine::cpu_name(app.env),
           .isa = kernels::isa_name(engine.context().isa),
           .threads = fmt::format("{}", engine.context().pool.size()),
           .kv_types = fmt::format("{}/{}", flags.model.cache_type_k, flags.model.cache_type_v),
           .page_tokens = fmt::format("{}", engine.kv_usage().page_tokens),
-          .dense_layers = dense >= 0 ? fmt::format("{}", dense) : "as usual",
+          .dense_layers = dense_layers_text(engine.model().config(), flags.dense_layers),
           .seed = fmt::format("{}", flags.seed),
           .date = date_of(app.env.unix_ms()),
           .version = WEFT_VERSION,
@@ -364,7 +378,7 @@ class EvalSparseRun {
                               ? fmt::format(" and {} of weights", counted(n_files_left, "file"))
                               : std::string())
             : std::string();
-    if (rows_.empty()) return cancelled(unfinished);
+    if (rows_.empty() && !flags_.json) return cancelled(unfinished);
     if (flags_.json) {
       Json results = Json::array();
       for (const eval::SparseRow& row : rows_) results.push_back(row_json(row));
@@ -372,7 +386,7 @@ class EvalSparseRun {
     } else {
       print_rows(rows_);
     }
-    if (report_) {
+    if (report_ && !rows_.empty()) {
       for (eval::SparseRow& row : rows_) row.policy = policy_text(row);  // a line of its own
       eval::SparseReportHead head = head_of(app_, *engine_, flags_, command);
       head.unfinished = unfinished;
@@ -382,7 +396,8 @@ class EvalSparseRun {
     }
     if (!is_stopped()) return Status::ok();
     WEFT_RETURN_IF_ERROR(output_written());
-    return cancelled(unfinished + "; the results are those of the others");
+    return cancelled(rows_.empty() ? unfinished
+                                   : unfinished + "; the results are those of the others");
   }
   bool is_stopped() const { return n_left_out_ > 0; }
 
@@ -416,6 +431,12 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   eval::SparseEvalOptions options;
   options.task = *eval::kSparseTasks.find(flags.task);
   options.by_depth = flags.by_depth;
+  if (flags.by_depth && !eval::has_needles(options.task)) {
+    return invalid_argument(
+        fmt::format("--by-depth: of the tasks passkey and needles, --task {} hides nothing in its "
+                    "text",
+                    flags.task));
+  }
   options.cases.n_trials = flags.n_trials;
   options.cases.seed = flags.seed;
   WEFT_ASSIGN_OR_RETURN(options.settings, settings_of(flags));
@@ -479,7 +500,8 @@ void add_eval_sparse_command(Command eval, App& app) {
       .may_be_empty();
   command.add_option("--trials", flags->n_trials, "prompts of each length (default: 20)")
       .in_range(1, 1000);
-  command.add_flag("--by-depth", flags->by_depth, "also by where in the text the needle is");
+  command.add_flag("--by-depth", flags->by_depth,
+                   "of passkey and needles also by where in the text the needle is");
   command.add_option("--seed", flags->seed, "of needles and places in the text (default: 1)");
   command
       .add_option("--html", flags->html_file,

@@ -256,6 +256,10 @@ std::string sparse_read_text(const engine::Engine& engine) {
   const sparse::SparseCounters& c = engine.selector()->counters();
   if (c.kv_bytes == 0) return "";
   const auto share = [&](int64_t bytes) { return 100.0 * bytes / c.kv_bytes; };
+  if (c.reads == 0 && c.reads_within_budget > 0) {
+    return fmt::format("{}, {}: all of K and V read, as no context was longer",
+                       sparse::kPolicies.name(o.policy), o.amount_text());
+  }
   return fmt::format("{}, {}: {:.0f} % of K and V read, {:.0f} % more looked up",
                      sparse::kPolicies.name(o.policy), o.amount_text(), share(c.kv_bytes_read),
                      share(c.index_bytes_read));
@@ -283,6 +287,11 @@ void print_sparse(const engine::Engine& engine) {
   const std::string read = sparse_read_text(engine), locks = locks_text(engine);
   if (!read.empty()) fmt::print("sparse so far: {}\n", read);
   if (!locks.empty()) fmt::print("locks so far: {}\n", locks);
+}
+
+void print_sparse_total(const engine::Engine& engine) {
+  const std::string read = sparse_read_text(engine);
+  if (!read.empty()) fmt::print("sparse {}\n", read);
 }
 
 /// "--sparse labels --budget 2048": what the engine was opened with.

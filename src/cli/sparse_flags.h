@@ -25,6 +25,8 @@ std::string sparse_read_text(const engine::Engine& engine);
 std::string locks_text(const engine::Engine& engine);
 /// Both, as lines for people.
 void print_sparse(const engine::Engine& engine);
+/// What an evaluation read in all, as a line.
+void print_sparse_total(const engine::Engine& engine);
 /// With -v.
 void log_sparse(const engine::Engine& engine);
 /// What the flags ask for; kInvalidArgument for what does not go together, and errors of the file.

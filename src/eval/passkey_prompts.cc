@@ -248,11 +248,12 @@ Status PasskeyPrompts::choose_places(Random& random) {
     }
   }
   if (options_.length_tokens < least_length) {
-    return resource_exhausted(
-        fmt::format("{} {}: {} and the question take {} tokens, so it must be {} or more{}",
-                    options_.length_flag, options_.length_tokens,
-                    counted(options_.n_needles, "pass key"), least_length, least_length,
-                    options_.n_needles > 1 ? ", or there must be fewer --needles" : ""));
+    return resource_exhausted(fmt::format(
+        "{} {}: {} and the question take {} tokens, so it must be {} or more{}",
+        options_.length_flag, options_.length_tokens, counted(options_.n_needles, "pass key"),
+        least_length, least_length,
+        options_.has_needles_flag && options_.n_needles > 1 ? ", or there must be fewer --needles"
+                                                            : ""));
   }
   size_t n_places = sentences_.size();
   if (!text_name_.empty()) {

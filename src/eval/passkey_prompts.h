@@ -28,6 +28,7 @@ struct PasskeyOptions {
   int32_t n_needles = 1;  // 1: a number of five digits; more, to kMostNeedles: UUIDs with names
   uint64_t seed = 1;      // of keys, names, and where in the text a prompt begins
   const char* length_flag = "--length";  // that sets length_tokens, for errors
+  bool has_needles_flag = true;          // whether n_needles can be set, likewise
 };
 
 /// New tokens that an answer has at most.

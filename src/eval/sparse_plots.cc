@@ -239,7 +239,8 @@ std::string plots_by_layer(const Rows& rows, const PolicyLooks& looks) {
     figures += figure_of(plot);
   }
   return group_html("Attention kept by layer",
-                    "At each policy's largest budget; layer 0 is the first that selects pages.",
+                    "At each policy's largest budget that leaves something out; layer 0 is the "
+                    "first that selects pages.",
                     figures);
 }
 
@@ -308,8 +309,8 @@ std::string time_plots(const Rows& rows, const PolicyLooks& looks) {
   return group_html(
       "Time of a decoded token",
       "Making digests, scoring pages, choosing among them, reading those that were chosen, and all "
-      "the rest. The speed above leaves out digests, which a text needs once, however long its "
-      "answer.",
+      "the rest. The speed above leaves out digests: a text needs them once, however long its "
+      "answer, and here each policy and budget made its own.",
       figures);
 }
 

@@ -220,14 +220,26 @@ std::string head_html(const SparseReportHead& head) {
   return out + "</dl>\n";
 }
 
-std::string what_was_measured(const SparseReportHead& head, bool has_dense) {
+/// Whether all of it is how well a text is predicted, which asks nothing.
+bool is_perplexity(std::span<const SparseRow> rows) {
+  return !rows.empty() &&
+         std::ranges::all_of(rows, [](const SparseRow& row) { return row.perplexity.has_value(); });
+}
+
+std::string what_was_measured(const SparseReportHead& head, std::span<const SparseRow> rows) {
   const std::string pages =
       head.page_tokens.empty() ? "pages" : fmt::format("pages of {} tokens", head.page_tokens);
+  const bool has_dense =
+      rows.empty() || std::ranges::count(rows, kReferencePolicy, &SparseRow::policy) > 0;
   return fmt::format(
-      "<p>Each text was prefilled dense, every token attending to all before it; then the question "
-      "was fed token by token through the sparse path, on which the answer was decoded too. There "
-      "a policy chooses the {} of K and V that a token reads in the layers that select, as many as "
-      "the budget holds{}.</p>\n",
+      "<p>Each text was prefilled dense, every token attending to all before it; then {}. There "
+      "a policy chooses the {} of K and V that a token reads in the layers that select (labels and "
+      "the oracle: runs of eight tokens of them), as many as the budget holds{}.</p>\n",
+      is_perplexity(rows)
+          ? "its last tokens came one by one through the sparse path, each predicted from those "
+            "before it"
+          : "the question was fed token by token through the sparse path, on which the answer was "
+            "decoded too",
       escape_html(pages),
       has_dense ? ", and is compared with the dense path, which reads all of them"
                 : "; the dense path, which reads all of them, was not measured beside it");
@@ -366,8 +378,7 @@ std::string sparse_report_html(const SparseReportHead& head, std::span<const Spa
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
       title, plot_style_sheet(), kPageStyle, title);
-  const bool has_dense = std::ranges::count(rows, kReferencePolicy, &SparseRow::policy) > 0;
-  out += what_was_measured(head, has_dense || rows.empty());
+  out += what_was_measured(head, rows);
   out += head_html(head);
   out += navigation(tasks);
   if (rows.empty()) out += "<p>Nothing was measured.</p>\n";

@@ -128,7 +128,16 @@ TEST(SparseReport, IsOneWellFormedPageThatNeedsNothingElse) {
     EXPECT_THAT(page, Not(HasSubstr(foreign)));
   }
   EXPECT_THAT(page, HasSubstr("prefilled dense"));
-  EXPECT_THAT(page, HasSubstr("token by token through the sparse path"));
+  EXPECT_THAT(page, HasSubstr("the question was fed token by token through the sparse path"));
+}
+
+TEST(SparseReport, OfPerplexityAloneSaysThatNothingIsAsked) {
+  std::vector<SparseRow> rows = many_rows();
+  std::erase_if(rows, [](const SparseRow& row) { return !row.perplexity; });
+  ASSERT_FALSE(rows.empty());
+  const std::string page = sparse_report_html({}, rows);
+  EXPECT_THAT(page, HasSubstr("each predicted from those before it"));
+  EXPECT_THAT(page, Not(HasSubstr("the question")));
 }
 
 TEST(SparseReport, TagFaultsAreFound) {

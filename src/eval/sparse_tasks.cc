@@ -24,7 +24,8 @@ Result<std::vector<SparseCase>> needle_cases(const engine::Engine& engine, int32
                                                 .n_trials = options.n_trials,
                                                 .n_needles = n_needles,
                                                 .seed = options.seed,
-                                                .length_flag = "--lengths"}));
+                                                .length_flag = "--lengths",
+                                                .has_needles_flag = false}));
   std::vector<SparseCase> cases;
   for (int64_t g = 0; g < prompts.n_groups(); ++g) {
     for (const PasskeyPrompt& prompt : prompts.group(g)) {

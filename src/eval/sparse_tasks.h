@@ -31,6 +31,11 @@ inline constexpr bool has_examples(SparseTask task) {
   return task == SparseTask::kQa || task == SparseTask::kSummary || task == SparseTask::kFewshot;
 }
 
+/// Whether something is hidden in a text, and at a depth.
+inline constexpr bool has_needles(SparseTask task) {
+  return task == SparseTask::kPasskey || task == SparseTask::kNeedles;
+}
+
 /// Whether an answer is a line, which F1 of words is for.
 inline constexpr bool has_short_answers(SparseTask task) {
   return task == SparseTask::kQa || task == SparseTask::kFewshot;

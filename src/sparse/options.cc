@@ -61,20 +61,20 @@ Status SparseOptions::check(int32_t page_tokens) const {
   }
   if (policy == Policy::kLabelsSample && (retain != 0 || lock.is_on())) {
     return invalid_argument(fmt::format(
-        "--sparse {}: what a page stands for is drawn for one query and one budget, so there is no "
-        "--retain and no lock of it; --sparse labels has both",
+        "{}: what a page stands for is drawn for one query and one budget, so there is no share of "
+        "the attention to retain and no lock of it; labels has both",
         kPolicies.name(policy)));
   }
   if (!lock.drafts_share && (policy == Policy::kH2o || policy == Policy::kTova)) {
     return invalid_argument(fmt::format(
-        "--sparse {}: what it chooses depends on what was read before, so drafts cannot choose for "
+        "{}: what it chooses depends on what was read before, so drafts cannot choose for "
         "themselves",
         kPolicies.name(policy)));
   }
   if (lock.checkpoint == Checkpoint::kDense && lock.interval_tokens > kMostRewritten) {
     return invalid_argument(
-        fmt::format("--checkpoint dense runs the tokens of {} (--lock-interval) in one step: {} at "
-                    "most",
+        fmt::format("a dense checkpoint runs the tokens of a lock's interval in one step: {} of "
+                    "them, {} at most",
                     lock.interval_tokens, kMostRewritten));
   }
   if (lock.is_on() && lock.duration_tokens <= lock.interval_tokens) {

@@ -524,10 +524,10 @@ TEST(Labels, ASampleIsNeitherLockedNorAShareOfTheAttention) {
   EXPECT_TRUE(drawn.check(kPageTokens).is_ok());
   SparseOptions locked = drawn, share = drawn;
   locked.lock.interval_tokens = 8;
-  EXPECT_THAT(locked.check(kPageTokens).message(), HasSubstr("--sparse labels-sample: "));
+  EXPECT_THAT(locked.check(kPageTokens).message(), HasSubstr("labels-sample: "));
   share.budget_tokens = 0;
   share.retain = 0.7;
-  EXPECT_THAT(share.check(kPageTokens).message(), HasSubstr("no --retain and no lock"));
+  EXPECT_THAT(share.check(kPageTokens).message(), HasSubstr("no share of the attention to retain"));
 }
 
 // More than are all labelled.
