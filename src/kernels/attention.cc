@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <tuple>
 
 #include "base/check.h"
@@ -228,15 +229,26 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const AttentionDecodeFns& decode_fns = pick_attention_decode_fns(context.isa);
   float* const partials = context.workspace->of_op<float>(Use::kPartials, plan.partial_floats);
+  const auto decode_task = [&](const AttentionPlan::Task& task) -> DecodeTask {
+    return {.rows = sequence_rows(context.isa, args, args.sequences[task.sequence]),
+            .row = task.begin,
+            .kv_head = task.kv_head,
+            .split = task.end};
+  };
   context.pool.run(std::ssize(plan.tasks), [&](int64_t index, int worker) {
     const AttentionPlan::Task& task = plan.tasks[index];
-    const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[task.sequence]);
     auto* scratch = context.workspace->of_worker<float>(worker, Use::kScratch, plan.worker_floats);
     if (task.partial < 0) {
+      const AttentionRows rows = sequence_rows(context.isa, args, args.sequences[task.sequence]);
       fns.prefill(rows, task.kv_head, task.begin, task.end, scratch);
-    } else {
-      decode_fns.decode(rows, task.begin, task.kv_head, task.end, scratch, partials + task.partial);
+      return;
     }
+    const int64_t after = index + context.pool.size();  // where all are equally fast
+    std::optional<DecodeTask> next;
+    if (after < std::ssize(plan.tasks) && plan.tasks[after].partial >= 0) {
+      next = decode_task(plan.tasks[after]);
+    }
+    decode_fns.decode(decode_task(task), next ? &*next : nullptr, scratch, partials + task.partial);
   });
   join_splits(context, args, plan, partials);
 }

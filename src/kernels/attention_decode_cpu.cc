@@ -8,8 +8,10 @@
 // GB/s; with that and what was changed beside it 16 (Ice Lake, one core).
 //
 // Each product asks for the K or V of the next block of keys while it goes through this one's
-// (k_ahead, v_ahead): the CPU's own prefetcher stops at every 4 KB, and a head's part of a page is
-// not much more. All at once before a block they hid nothing.
+// (NextKeys; of integers k_ahead, v_ahead): the CPU's own prefetcher stops at every 4 KB, and a
+// head's part of a page is not much more. All at once before a block they hid nothing. A task's
+// last block asks for what the task after it begins with; what another core took is asked for in
+// vain.
 //
 // Within a split softmax runs online over blocks of kBlockKeys keys (Milakov and Gimelshein 2018):
 //   m' = max(m, max s),  l' = l 2^(m - m') + sum 2^(s - m'),  o' = o 2^(m - m') + sum 2^(s - m') v,
@@ -182,38 +184,54 @@ void ask_for_values(const KeyBlock& keys) {
   });
 }
 
-/// Blocks end at multiples of kBlockKeys slots, whatever slot the window begins at: a row whose
-/// window covers the context has the bits of one without a window.
-void decode(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t split, float* scratch,
-            float* partial) {
-  const Work w = make_work(rows, row, kv_head, scratch, partial);
+/// A task's keys from `begin` on, as many as are of one block; none after its last. Blocks end at
+/// multiples of kBlockKeys slots, whatever slot the window begins at: a row whose window covers the
+/// context has the bits of one without a window.
+KeySlots block_at(const DecodeTask& task, int64_t begin) {
+  const int64_t split_end = (task.split + 1) * kSplitKeys;
+  const int64_t n_visible = last_visible(task.rows, task.row, task.kv_head) + 1;
+  int64_t end = (begin / kBlockKeys + 1) * kBlockKeys;
+  if (end > n_visible) end = n_visible;
+  if (begin >= end || begin >= split_end) end = begin;
+  return {.table = head_table(task.rows, task.kv_head),
+          .entry_tokens = entry_tokens(task.rows, task.kv_head),
+          .kv_head = task.kv_head,
+          .begin = begin,
+          .end = end};
+}
+
+KeySlots first_block(const DecodeTask& task) {
+  const int64_t begin = task.split * kSplitKeys, visible = first_visible(task.rows, task.row);
+  return block_at(task, begin > visible ? begin : visible);
+}
+
+void decode(const DecodeTask& task, const DecodeTask* after, float* scratch, float* partial) {
+  const AttentionRows& rows = task.rows;
+  const int32_t kv_head = task.kv_head;
+  const Work w = make_work(rows, task.row, kv_head, scratch, partial);
   const GroupRows group = {.group = rows.group, .stride = w.stride};
-  const int64_t split_begin = split * kSplitKeys, split_end = (split + 1) * kSplitKeys;
   if (rows.k_codec->prepare_queries != nullptr) {
     rows.k_codec->prepare_queries(group, w.head_dim, w.q);
   }
-  const int32_t* const table = head_table(rows, kv_head);
-  const int32_t of_entry = entry_tokens(rows, kv_head);
   const float* weights = head_weights(rows, kv_head);
-  const int64_t n_visible = last_visible(rows, row, kv_head) + 1;
-  const int64_t end = split_end < n_visible ? split_end : n_visible;
-  const int64_t first_key = first_visible(rows, row);
-  const int64_t first = split_begin > first_key ? split_begin : first_key;
-  int64_t block_end = 0;
-  for (int64_t begin = first; begin < end; begin = block_end) {
-    block_end = (begin / kBlockKeys + 1) * kBlockKeys;
-    if (block_end > end) block_end = end;
-    const KeyBlock keys = {&rows.kv, table, of_entry, kv_head, begin, block_end, n_visible};
+  bool is_first = true;
+  for (KeySlots now = first_block(task), next; now.begin < now.end; now = next) {
+    next = block_at(task, now.end);
+    const bool is_last = next.begin == next.end;
+    const KeyBlock keys = {now, &rows.kv, is_last && after ? first_block(*after) : next};
     rows.k_codec->score(keys, group, w.q, w.scores);
-    if (begin == first) ask_for_values(keys);
-    const float* of_block = weights == nullptr ? nullptr : weights + (begin >> w.entry_shift);
+    if (is_first) ask_for_values(keys);
+    is_first = false;
+    const float* of_block = weights == nullptr ? nullptr : weights + (now.begin >> w.entry_shift);
+    const int32_t n = now.end - now.begin;
     for (int32_t h = 0; h < rows.group; h += kSoftmaxHeads) {
       const int32_t n_heads = rows.group - h < kSoftmaxHeads ? rows.group - h : kSoftmaxHeads;
-      const int32_t n = block_end - begin;
       n == kBlockKeys ? softmax<true>(w, h, n_heads, n, of_block)
                       : softmax<false>(w, h, n_heads, n, of_block);
     }
-    if (rows.page_log_sums != nullptr) add_page_sums(rows, w, row, kv_head, begin, block_end);
+    if (rows.page_log_sums != nullptr) {
+      add_page_sums(rows, w, task.row, kv_head, now.begin, now.end);
+    }
     rows.v_codec->add_values(keys, group, w.scores, w.out);
   }
 }

@@ -24,14 +24,16 @@ struct RopeRow {
 };
 
 /// The slots [begin, end) of one KV head of a sequence, or of a list, all of one block of keys.
-struct KeyBlock {
-  const PagedKv* kv;
+struct KeySlots {
   const int32_t* table;
   int32_t entry_tokens;  // of an entry of the table: page_tokens or kRunTokens
   int32_t kv_head;
   int64_t begin;
   int64_t end;
-  int64_t ahead_end;  // the slots after the block up to here are read next: worth a prefetch
+};
+struct KeyBlock : KeySlots {
+  const PagedKv* kv;
+  KeySlots next;  // read after it, worth a prefetch; or none
 };
 
 /// The heads that share a KV head, of one decode row: q, out [group][stride], zeros after head_dim;

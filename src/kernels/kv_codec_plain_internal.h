@@ -132,12 +132,13 @@ struct PlainKv {
   /// Keys past n repeat the last one. Writes a whole number of four scores: a block's last run
   /// begins at its first key or at a multiple of 8 slots, so they lie within the block.
   template <int kHeads>
-  [[gnu::always_inline]] static void score_run(const Element* k, int64_t ahead, int32_t head_dim,
-                                               int32_t n, int32_t stride, const float* q,
-                                               float* scores) {
+  [[gnu::always_inline]] static void score_run(const Element* k, const NextKeys* next,
+                                               int32_t first, int32_t head_dim, int32_t n,
+                                               int32_t stride, const float* q, float* scores) {
     for (int32_t j = 0; j < n; j += 4) {
-      prefetch(reinterpret_cast<const char*>(k + int64_t{j} * head_dim) + ahead,
-               4 * head_dim * sizeof(Element));
+      for (int i = 0; i < 4 && next != nullptr; ++i) {
+        next->ask(first + j + i, 0, head_dim * sizeof(Element));
+      }
       const Element* keys[4];
       for (int i = 0; i < 4; ++i) {
         const int32_t key = j + i < n ? j + i : n - 1;
@@ -175,9 +176,9 @@ struct PlainKv {
   /// in registers over all keys, so out is loaded and stored once a run; what is left of head_dim
   /// goes register by register. A sum's order is that of the keys either way.
   template <int kHeads>
-  [[gnu::always_inline]] static void add_run(const Element* v, int64_t ahead, int32_t head_dim,
-                                             int32_t n, int32_t stride, const float* scores,
-                                             float* out) {
+  [[gnu::always_inline]] static void add_run(const Element* v, const NextKeys* next, int32_t first,
+                                             int32_t head_dim, int32_t n, int32_t stride,
+                                             const float* scores, float* out) {
     int32_t d = 0;
     for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
       F32 acc[kHeads][4];
@@ -188,7 +189,9 @@ struct PlainKv {
       }
       const Element* values = v + d;
       for (int32_t j = 0; j < n; ++j, values += head_dim) {
-        prefetch(reinterpret_cast<const char*>(values) + ahead, 4 * kLanes * sizeof(Element));
+        if (next != nullptr) {
+          next->ask(first + j, d * sizeof(Element), 4 * kLanes * sizeof(Element));
+        }
         F32 widened[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) widened[i] = Codec::load(values + i * kLanes);
@@ -229,13 +232,12 @@ struct PlainKv {
 
   static void score(const KeyBlock& keys, const GroupRows& rows, const float* q, float* scores) {
     const int32_t head_dim = keys.kv->layout.head_dim;
+    const NextKeys next = NextKeys::of_k(keys);
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* bytes = k_of(keys, slot);
-      const Element* k = elements(bytes);
-      const int64_t ahead = k_ahead(keys, slot, bytes);
+      const Element* k = elements(k_of(keys, slot));
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
-        score_run<kHeads>(k, h == 0 ? ahead : 0, head_dim, n, rows.stride, q + h * rows.stride,
-                          scores + h * kBlockKeys + first);
+        score_run<kHeads>(k, h == 0 ? &next : nullptr, first, head_dim, n, rows.stride,
+                          q + h * rows.stride, scores + h * kBlockKeys + first);
       });
     });
   }
@@ -243,12 +245,11 @@ struct PlainKv {
   static void add_values(const KeyBlock& keys, const GroupRows& rows, const float* scores,
                          float* out) {
     const int32_t head_dim = keys.kv->layout.head_dim;
+    const NextKeys next = NextKeys::of_v(keys);
     for_runs(keys, [&](int64_t slot, int32_t first, int32_t n) {
-      const uint8_t* bytes = v_of(keys, slot);
-      const Element* v = elements(bytes);
-      const int64_t ahead = v_ahead(keys, slot, bytes);
+      const Element* v = elements(v_of(keys, slot));
       for_head_batches(rows.group, [&]<int kHeads>(int32_t h) {
-        add_run<kHeads>(v, h == 0 ? ahead : 0, head_dim, n, rows.stride,
+        add_run<kHeads>(v, h == 0 ? &next : nullptr, first, head_dim, n, rows.stride,
                         scores + h * kBlockKeys + first, out + h * rows.stride);
       });
     });

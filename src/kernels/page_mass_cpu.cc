@@ -35,13 +35,15 @@ void for_scores(const MassRows& rows, int32_t kv_head, int64_t begin, float* scr
   if (rows.codec->prepare_queries != nullptr) rows.codec->prepare_queries(group, head_dim, q);
   const int64_t task_end = begin + kMassSlots;
   const int64_t end = task_end < rows.n_slots ? task_end : rows.n_slots;
-  for (int64_t slot = begin; slot < end; slot += kBlockKeys) {
+  const auto block_at = [&](int64_t slot) -> KeySlots {
     const int64_t block_end = slot + kBlockKeys < end ? slot + kBlockKeys : end;
-    const KeyBlock keys = {&rows.kv,  rows.pages, rows.kv.layout.page_tokens, kv_head, slot,
-                           block_end, end};
-    rows.codec->score(keys, group, q, scores);
+    return {rows.pages, rows.kv.layout.page_tokens, kv_head, slot, block_end};
+  };
+  for (KeySlots now = block_at(begin), next; now.begin < now.end; now = next) {
+    next = block_at(now.end);
+    rows.codec->score({now, &rows.kv, next}, group, q, scores);
     for (int32_t h = 0; h < rows.group; ++h) {
-      fn(h, slot, block_end - slot, scores + h * kBlockKeys);
+      fn(h, now.begin, now.end - now.begin, scores + h * kBlockKeys);
     }
   }
 }
