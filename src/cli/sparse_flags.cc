@@ -256,7 +256,7 @@ std::string sparse_read_text(const engine::Engine& engine) {
   const sparse::SparseCounters& c = engine.selector()->counters();
   if (c.kv_bytes == 0) return "";
   const auto share = [&](int64_t bytes) { return 100.0 * bytes / c.kv_bytes; };
-  if (c.reads == 0 && c.reads_within_budget > 0) {
+  if (c.reads == 0 && c.reads_within_budget > 0 && o.budget_tokens > 0) {
     return fmt::format("{}, {}: all of K and V read, as no context was longer",
                        sparse::kPolicies.name(o.policy), o.amount_text());
   }

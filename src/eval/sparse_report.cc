@@ -233,8 +233,9 @@ std::string what_was_measured(const SparseReportHead& head, std::span<const Spar
       rows.empty() || std::ranges::count(rows, kReferencePolicy, &SparseRow::policy) > 0;
   return fmt::format(
       "<p>Each text was prefilled dense, every token attending to all before it; then {}. There "
-      "a policy chooses the {} of K and V that a token reads in the layers that select (labels and "
-      "the oracle: runs of eight tokens of them), as many as the budget holds{}.</p>\n",
+      "a policy chooses the {} of K and V that a token reads in the layers that select (labels, "
+      "labels-sample and the oracle, without locks: runs of eight tokens of them), as many as the "
+      "budget holds{}.</p>\n",
       is_perplexity(rows)
           ? "its last tokens came one by one through the sparse path, each predicted from those "
             "before it"

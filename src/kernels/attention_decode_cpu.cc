@@ -176,8 +176,8 @@ Work make_work(const AttentionRows& rows, int64_t row, int32_t kv_head, float* s
   return w;
 }
 
-/// V of a task's first block of keys, for which no block before it has asked: it comes while the
-/// softmax of its scores is gone through.
+/// V of a task's first block of keys, for which no block has asked unless this core's last task
+/// did: it comes while the softmax of its scores is gone through.
 void ask_for_values(const KeyBlock& keys) {
   for_runs(keys, [&](int64_t slot, int32_t, int32_t n) {
     prefetch(v_of(keys, slot), n * keys.kv->v_bytes);
@@ -205,7 +205,7 @@ KeySlots first_block(const DecodeTask& task) {
   return block_at(task, begin > visible ? begin : visible);
 }
 
-void decode(const DecodeTask& task, const DecodeTask* after, float* scratch, float* partial) {
+void decode(const DecodeTask& task, const DecodeTask* next_task, float* scratch, float* partial) {
   const AttentionRows& rows = task.rows;
   const int32_t kv_head = task.kv_head;
   const Work w = make_work(rows, task.row, kv_head, scratch, partial);
@@ -218,7 +218,7 @@ void decode(const DecodeTask& task, const DecodeTask* after, float* scratch, flo
   for (KeySlots now = first_block(task), next; now.begin < now.end; now = next) {
     next = block_at(task, now.end);
     const bool is_last = next.begin == next.end;
-    const KeyBlock keys = {now, &rows.kv, is_last && after ? first_block(*after) : next};
+    const KeyBlock keys = {now, &rows.kv, is_last && next_task ? first_block(*next_task) : next};
     rows.k_codec->score(keys, group, w.q, w.scores);
     if (is_first) ask_for_values(keys);
     is_first = false;

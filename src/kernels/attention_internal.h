@@ -94,9 +94,10 @@ struct AttentionDecodeFns {
   int64_t (*scratch)(int32_t group, int32_t head_dim);
   /// Floats of the partial result of one split of one KV head.
   int64_t (*partial)(int32_t group, int32_t head_dim);
-  /// next: the task that the worker most likely takes after this one, whose first keys are asked
-  /// for at its end; or null.
-  void (*decode)(const DecodeTask& task, const DecodeTask* next, float* scratch, float* partial);
+  /// next_task: what the worker most likely takes after this one, whose first keys are asked for at
+  /// its end; or null.
+  void (*decode)(const DecodeTask& task, const DecodeTask* next_task, float* scratch,
+                 float* partial);
   /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits, for the
   /// heads of one KV head, into rows.out and, where it is there, rows.log_sum_exp.
   void (*merge)(const AttentionRows& rows, int64_t row, int32_t kv_head, int64_t n_splits,

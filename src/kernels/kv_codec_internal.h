@@ -33,7 +33,7 @@ struct KeySlots {
 };
 struct KeyBlock : KeySlots {
   const PagedKv* kv;
-  KeySlots next;  // read after it, worth a prefetch; or none
+  KeySlots next;  // read after it, worth a prefetch; none where it ends at its begin
 };
 
 /// The heads that share a KV head, of one decode row: q, out [group][stride], zeros after head_dim;

@@ -96,7 +96,7 @@ class NextKeys {
     log2_parts_ = __builtin_ctz(n_parts_);
     for (int32_t i = 0; i < n_parts_; ++i) {
       const int64_t slot = next.begin / kBlockKeys * kBlockKeys + i * part_keys;
-      const bool is_read = slot >= next.begin && slot < next.end;
+      const bool is_read = slot + part_keys > next.begin && slot < next.end;
       // What is not has a place that is in the cache already.
       parts_[i] = is_read ? place(*keys.kv, next, slot) : place(*keys.kv, keys, keys.begin);
     }

@@ -52,15 +52,13 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
                digest_order(digests, head / group), head, packed_at(i));
     }
   });
-  // A block of all queries before the next block: rows of one sequence read the same pages. As long
-  // as all are equally fast, a worker's blocks follow each other in memory.
-  const int64_t n_workers = context.pool.size();
-  const int64_t of_worker = (n_blocks(most_pages) + n_workers - 1) / n_workers;
-  context.pool.run(of_worker * n_workers * n_queries, [&](int64_t task, int) {
+  // Half of what the parts ask for is in the next block. Which one a worker takes next is sure
+  // enough for one query and two workers; more of them get out of step, and ask for others' blocks.
+  const int32_t parts_ahead = n_queries == 1 && context.pool.size() <= 2 ? 4 : 1;
+  // A block of all queries before the next block: rows of one sequence read the same pages.
+  context.pool.run(n_blocks(most_pages) * n_queries, [&](int64_t task, int) {
     const Query& query = queries[task % n_queries];
-    const int64_t turn = task / n_queries;
-    const int64_t begin = (turn % n_workers * of_worker + turn / n_workers) * kBlockPages;
-    const int64_t n_pages = std::ssize(query.pages);
+    const int64_t n_pages = std::ssize(query.pages), begin = task / n_queries * kBlockPages;
     if (begin >= n_pages) return;
     const int64_t end = std::min(n_pages, begin + kBlockPages);
     fn(query, begin, end - begin, [&](float* scores, int64_t stride) {
@@ -71,7 +69,8 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
                               .n_pages = n_pages,
                               .scores = scores,
                               .stride = stride,
-                              .next_begin = begin + kBlockPages};
+                              .next_begin = begin + context.pool.size() * kBlockPages,
+                              .n_parts_ahead = parts_ahead};
       fns.score(rows, begin, end);
     });
   });

@@ -437,9 +437,10 @@ WEFT_TILE_FUNCTION void score_tile(const Tile<Digest>& tile) {
 
 /// Four pages at a time, KV head after KV head, as they lie in memory; what later ones have at the
 /// same place is asked for meanwhile (without that, with four streams of a 1B model's 132 bytes at
-/// a time, it read 5.0 GB/s, not 8.8, on one core of Zen 3): of the next sixteen each fourth in
-/// turn, which lie in other 4 KB (0.141 ms a layer, with the next four 0.162, Sapphire Rapids), at
-/// the block's end those that the worker's next one begins with. Pages past the last repeat it.
+/// a time, it read 5.0 GB/s, not 8.8, on one core of Zen 3): the next four, or of the next sixteen
+/// each fourth in turn, which lie in other 4 KB (0.141 ms a layer in place of 0.162 with two
+/// threads of a Sapphire Rapids); at the block's end those that the worker's next one begins with.
+/// Pages past the last repeat it.
 template <class Digest, int kVectors, bool kHasPart>
 void score_as(const ScoreRows& rows, int64_t begin, int64_t end) {
   const PagedDigests& digests = rows.digests;
@@ -448,16 +449,16 @@ void score_as(const ScoreRows& rows, int64_t begin, int64_t end) {
   // Whole ones: what is left over is in the next head's first line, or in the next page's.
   const int32_t n_lines = digests.bytes < 64 ? 1 : digests.bytes / 64;
   const auto* const q = static_cast<const typename Digest::Query*>(rows.query.elements);
-  const int64_t last = rows.n_pages - 1;
+  const int64_t last = rows.n_pages - 1, n_parts = rows.n_parts_ahead;
   Tile<Digest> tile = {
       .head_dim = layout.head_dim, .q_stride = query_stride(layout), .stride = rows.stride};
   for (int64_t i = begin; i < end; i += 4) {
     const uint8_t* now[4];
     const uint8_t* next[4];
+    const int64_t turn = (i - begin) / 4 % n_parts, parts_end = i + 4 * (n_parts - turn);
     for (int j = 0; j < 4; ++j) {
       now[j] = digest_at(digests, rows.pages[i + j < end ? i + j : end - 1], 0);
-      const int64_t turn = (i - begin) / 4 % 4, sixteen_end = i - 4 * turn + 16;
-      const int64_t after = (sixteen_end < end ? sixteen_end : rows.next_begin) + 4 * j + turn;
+      const int64_t after = (parts_end < end ? parts_end : rows.next_begin) + j * n_parts + turn;
       next[j] = digest_at(digests, rows.pages[after < last ? after : last], 0);
     }
     tile.n_pages = end - i < 4 ? end - i : 4;

@@ -107,8 +107,8 @@ struct SparseOptions {
   }
   /// "12.5 % of the pages": what a token reads.
   std::string amount_text() const;
-  /// kInvalidArgument, naming the flag, for numbers that no choice can follow: pages hold
-  /// page_tokens.
+  /// kInvalidArgument for numbers that no choice can follow, and what cannot go together: pages
+  /// hold page_tokens.
   Status check(int32_t page_tokens) const;
 };
 
