@@ -216,12 +216,14 @@ class Parser : public ExpressionParser {
   }
 
   // Targets are parsed as expressions and then turned, since whether `(a, b)` is a target is known
-  // only after it: `1` or `f()` is an error here. Its depth is the expression's, which is bounded.
+  // only after it: `1` or `f()` is an error here, and so is `(a.b)`, an attribute of an expression
+  // and of no name. Its depth is the expression's, which is bounded.
   Target to_target(const Expr& expr) const {
     budget_.step();
     Target target;
     target.at = expr.at;
-    if (expr.kind == ExprKind::kName || expr.kind == ExprKind::kAttr) {
+    const bool is_attribute = expr.kind == ExprKind::kAttr && expr.parts.empty();
+    if (expr.kind == ExprKind::kName || is_attribute) {
       target.name = expr.name;
       target.attribute = expr.attribute;
     } else if (expr.kind == ExprKind::kTuple && !expr.parts.empty()) {

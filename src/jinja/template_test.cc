@@ -84,6 +84,19 @@ TEST(Template, ValuesCannotBeChanged) {
   EXPECT_EQ(render("{{ [].append is defined }}"), "False");
 }
 
+// It crashed: in parentheses an attribute is one of an expression, and of no name.
+TEST(Template, OnlyNamesAndAttributesOfNamesAreAssignedTo) {
+  for (const char* source :
+       {"{% for a, (b. c) in [(1, (2, 3))] %}{{ a }}{% endfor %}",
+        "{% for (b.c) in [1] %}{% endfor %}", "{% set a, (b.c) = 1, 2 %}",
+        "{% set n = namespace() %}{% set (n.x) = 1 %}", "{% with (a.b) = 1 %}{% endwith %}",
+        "{% set (n).x = 1 %}", "{% set (f()) = 1 %}", "{% for (a[0]) in [1] %}{% endfor %}"}) {
+    EXPECT_THAT(error_of(source),
+                AnyOf(HasSubstr("this cannot be assigned to"), HasSubstr("expected")))
+        << source;
+  }
+}
+
 TEST(Template, AnIteratorIsWalkedOnce) {
   EXPECT_EQ(render("{% set g = [1, 2]|map('string') %}{{ g|list }}{{ g|list }}{{ g is sequence }}"),
             "['1', '2'][]False");
