@@ -250,6 +250,7 @@ Result<std::unique_ptr<Database>> Database::connect(const std::string& path,
   if (connection == nullptr) return resource_exhausted(path + ": no memory to open the index");
   std::unique_ptr<Database> database(new Database(path, connection, std::move(wait)));
   if (code != SQLITE_OK) return database->error(code);
+  database->is_open_ = true;
   // Sleeping between tries goes through SQLite's file system, so that tests can simulate the clock.
   sqlite3_file_control(connection, "main", SQLITE_FCNTL_VFS_POINTER,
                        static_cast<void*>(&database->vfs_));
@@ -421,12 +422,16 @@ Status Database::error(int code) const {
                             "must be writable: ask once where it is",
                             path_)
               : fmt::format("{}: the index may not be written ({})", path_, message));
-    case SQLITE_CANTOPEN:
-      if (const int why = sqlite3_system_errno(as_connection(connection_)); why != ENOENT) {
-        return io_error(fmt::format("{}: cannot open the index: {}", path_,
-                                    why == 0 ? message : std::strerror(why)));
+    case SQLITE_CANTOPEN: {
+      // Of an open index it is the journal, and no row: "not found" is what rows are.
+      const int why = sqlite3_system_errno(as_connection(connection_));
+      const std::string reason = why == 0 ? message : std::strerror(why);
+      if (is_open_) return io_error(fmt::format("{}: cannot open its journal: {}", path_, reason));
+      if (why == ENOENT) {
+        return not_found(fmt::format("{}: cannot open the index: {}", path_, message));
       }
-      return not_found(fmt::format("{}: cannot open the index: {}", path_, message));
+      return io_error(fmt::format("{}: cannot open the index: {}", path_, reason));
+    }
     default:
       return io_error(fmt::format("{}: {} (SQLite {})", path_, message, code));
   }

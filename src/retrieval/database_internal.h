@@ -124,6 +124,7 @@ class Database {
   void* vfs_ = nullptr;         // sqlite3_vfs
   bool was_cancelled_ = false;  // the last wait, or the statement
   bool is_read_only_ = false;
+  bool is_open_ = false;
   std::optional<KnownSchema> known_schema_;
   void* fts5_ = nullptr;      // fts5_api, once it was asked for
   uint64_t steps_ = 0;        // of SQLite's machine since the last statement of ours began

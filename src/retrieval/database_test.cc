@@ -62,6 +62,16 @@ TEST_F(DatabaseTest, EverySettingIsAsWeftNeedsIt) {
   EXPECT_EQ(value(*open(true), "PRAGMA query_only"), "1");
 }
 
+// "Not found" is what a row is that another process removed, and no error where one is marked.
+TEST_F(DatabaseTest, AJournalThatCannotBeMadeIsNoRowThatIsGone) {
+  auto database = open();
+  ASSERT_TRUE(database->execute("CREATE TABLE t (x)").is_ok());
+  std::filesystem::create_symlink(dir_ / "none/x", file_ + "-journal");
+  const Status written = database->execute("INSERT INTO t VALUES (1)");
+  EXPECT_EQ(written.code(), StatusCode::kIoError);
+  EXPECT_THAT(written.message(), HasSubstr("cannot open its journal: "));
+}
+
 TEST_F(DatabaseTest, ATransactionHasTheWriteLockFromItsBeginning) {
   auto first = open();
   auto second = open();

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <new>
 #include <string>
@@ -202,7 +203,10 @@ int vfs_open(sqlite3_vfs* /*vfs*/, const char* path, sqlite3_file* file, int fla
   const bool is_new = !tracked || ::stat(path, &before) != 0;
   if (tracked) {
     const Status status = is_new ? current_process->change(path) : current_process->look(path);
-    if (!status.is_ok()) return code_of(status, SQLITE_CANTOPEN);
+    if (!status.is_ok()) {
+      errno = ENOENT;  // as of a folder that is gone: not to be taken for a row that is
+      return code_of(status, SQLITE_CANTOPEN);
+    }
   }
   if (tracked && current_process->is_read_only()) {
     flags = (flags & ~(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) | SQLITE_OPEN_READONLY;
