@@ -102,15 +102,6 @@ TEST_F(SparseEval, ABudgetThatCoversTheTextGivesDensesFigures) {
   }
 }
 
-TEST_F(SparseEval, EachSettingMakesItsOwnDigests) {
-  const std::vector<SparseRow> rows = run({.settings = settings({Policy::kQuest}, {64, 96, 128}),
-                                           .lengths = {700},
-                                           .cases = {.n_trials = 2}});
-  ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[0].digest_ms, std::nullopt);  // dense
-  for (size_t i = 1; i < rows.size(); ++i) EXPECT_GT(rows[i].digest_ms, 0) << i;
-}
-
 TEST_F(SparseEval, DepthsComeAfterAllOthersAndAddUp) {
   const std::vector<SparseRow> rows = run({.settings = settings({Policy::kStreaming}, {128}),
                                            .lengths = {400, 700},
