@@ -69,9 +69,11 @@ template <class Type>
 void decode_row(const DecodeInput& in, const uint8_t* weights, int64_t row_size, int64_t n_out,
                 float* y, int64_t y_stride) {
   for (int64_t i = 0; i < n_out; i += kRowLanes) {
+    const bool is_last = i + kRowLanes >= n_out;
+    const uint8_t* const next = is_last ? in.next : weights + (i + kRowLanes) * row_size;
     const auto tile = [&](auto kRows, int64_t r) {
       row_tile<Type, kRows>(in.row_groups + r * in.n_groups, in.n_groups, in.n,
-                            weights + i * row_size, row_size, n_out - i, y + r * y_stride + i,
+                            weights + i * row_size, row_size, n_out - i, next, y + r * y_stride + i,
                             y_stride);
     };
     int64_t r = 0;
