@@ -211,7 +211,8 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
                         }));
   progress.reset();
   if (flags.json) {
-    Json json = {{"tokens", result.tokens}, {"perplexity", result.perplexity}};
+    Json json = {
+        {"tokens", result.tokens}, {"perplexity", result.perplexity}, {"windows", result.windows}};
     add_sparse_json(*engine, json);
     print_json(json);
   } else {
@@ -219,7 +220,9 @@ Status run_perplexity(App& app, PerplexityFlags flags) {
                result.tokens, options.window_tokens);
     print_sparse_total(*engine);
   }
-  return Status::ok();
+  if (!result.is_stopped()) return Status::ok();
+  return cancelled(fmt::format("stopped after {} of {} windows: the figure is of these",
+                               result.windows, result.windows_in_text));
 }
 
 }  // namespace

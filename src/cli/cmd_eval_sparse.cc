@@ -275,15 +275,14 @@ std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> le
 }
 
 /// "2 of 30"; asked: --dense-layers, or less than 0.
-std::string dense_layers_text(const model::ModelConfig& config, int32_t asked) {
-  std::vector<int32_t> windows;
-  for (const model::LayerConfig& layer : config.layers) windows.push_back(layer.window_tokens);
+std::string dense_layers_text(const engine::Engine& engine, int32_t asked) {
   sparse::SparseOptions any{.policy = sparse::kUsualPolicy};
   if (asked >= 0) any.dense_layers = asked;
-  const auto n_full = std::ranges::count(windows, 0);
-  const auto n_selecting = std::ranges::count(sparse::selecting_layers(any, windows), true);
+  const auto& layers = engine.model().config().layers;
+  const auto n_full = std::ranges::count(layers, 0, &model::LayerConfig::window_tokens);
+  const auto n_selecting = std::ranges::count(engine.selecting_layers(any), true);
   return fmt::format("{} of {}{}", n_full - n_selecting, n_full,
-                     n_full < std::ssize(windows) ? " that see all tokens" : "");
+                     n_full < std::ssize(layers) ? " that see all tokens" : "");
 }
 
 eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const EvalSparseFlags& flags,
@@ -294,7 +293,7 @@ eval::SparseReportHead head_of(App& app, const engine::Engine& engine, const Eva
           .threads = fmt::format("{}", engine.context().pool.size()),
           .kv_types = fmt::format("{}/{}", flags.model.cache_type_k, flags.model.cache_type_v),
           .page_tokens = fmt::format("{}", engine.kv_usage().page_tokens),
-          .dense_layers = dense_layers_text(engine.model().config(), flags.dense_layers),
+          .dense_layers = dense_layers_text(engine, flags.dense_layers),
           .seed = fmt::format("{}", flags.seed),
           .date = date_of(app.env.unix_ms()),
           .version = WEFT_VERSION,

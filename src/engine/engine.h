@@ -151,6 +151,8 @@ class Engine {
   /// Decode chooses so from now on; counters begin anew. For measuring policies beside each other:
   /// no memory is set aside for it, so it is kInvalidArgument under a KV limit.
   Status use_sparse(const sparse::SparseOptions& options);
+  /// Of each layer whether it would choose pages. Any thread.
+  std::vector<bool> selecting_layers(const sparse::SparseOptions& options) const;
   /// Of decode, since the engine was opened: [n_layers].
   std::span<const model::AttentionTime> attention_times() const {
     return forward_->attention_times();
@@ -337,8 +339,6 @@ class Engine {
   /// What the model adds to what the user asks of sparse decoding.
   Result<sparse::SparseOptions> complete(sparse::SparseOptions options);
   void make_selector(const sparse::SparseOptions& options);
-  /// Of each layer whether it chooses pages.
-  std::vector<bool> selecting_layers(const sparse::SparseOptions& options) const;
   /// What those layers' pages are told apart by; none: nothing.
   std::optional<kv::DigestFormat> digest_format(const sparse::SparseOptions& options) const;
   void log_opened(const EngineOptions& options) const;

@@ -139,16 +139,20 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       // long as the context.
       windows[i * window_tokens] = tokenizer.bos();
     }
-    WEFT_ASSIGN_OR_RETURN(
-        const std::vector<double> losses,
+    const Result<std::vector<double>> losses =
         decodes ? decoded_loss(engine, windows, first, cancelled_now)
-                : window_losses(engine, windows, window_tokens, first, cancelled_now));
-    for (const double one : losses) {
+                : window_losses(engine, windows, window_tokens, first, cancelled_now);
+    if (losses.status().code() == StatusCode::kCancelled && w > 0) break;
+    WEFT_RETURN_IF_ERROR(losses.status());
+    for (const double one : *losses) {
       loss += one;
       result.tokens += window_tokens - first;
-      if (!progress(++w, n_windows)) return cancelled("stopped");
+      progress(++w, n_windows);
     }
+    if (is_stopped()) break;
   }
+  result.windows = w;
+  result.windows_in_text = n_windows;
   result.perplexity = std::exp(loss / result.tokens);
   return result;
 }

@@ -20,6 +20,10 @@ struct PerplexityOptions {
 struct PerplexityResult {
   int64_t tokens = 0;  // scored
   double perplexity = 0;
+  int64_t windows = 0;  // scored
+  int64_t windows_in_text = 0;
+
+  bool is_stopped() const { return windows < windows_in_text; }
 };
 
 /// Windows that one step computes, where the KV cache has room for them: more are not quicker.

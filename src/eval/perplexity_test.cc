@@ -103,6 +103,23 @@ TEST_F(Perplexity, CanBeStopped) {
             StatusCode::kCancelled);
 }
 
+// After the first step, which is of some windows.
+TEST_F(Perplexity, StoppedLaterTellsOfTheWindowsUntilThen) {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>('a' + i % 7);
+  const auto some = perplexity(*engine_, text, {.window_tokens = 16},
+                               [](int64_t done, int64_t) { return done == 0; });
+  ASSERT_TRUE(some.is_ok()) << some.status().message();
+  EXPECT_TRUE(some->is_stopped());
+  EXPECT_GT(some->windows, 0);
+  EXPECT_EQ(some->tokens, 7 * some->windows);
+  const auto cut =
+      perplexity(*engine_, text, {.window_tokens = 16, .limit_tokens = 16 * some->windows}, go_on);
+  ASSERT_TRUE(cut.is_ok());
+  EXPECT_FALSE(cut->is_stopped());
+  EXPECT_EQ(some->perplexity, cut->perplexity);
+}
+
 TEST(PerplexityWindows, FillAStepOf512Rows) {
   EXPECT_EQ(windows_at_once(512), 1);
   EXPECT_EQ(windows_at_once(513), 1);
