@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -406,6 +407,61 @@ TEST_F(EvalSparse, WeightsBesideEachOther) {
   expect_error(run({"eval", "sparse"}, {"--beside", path("deeper.gguf")}), 2, "is another model");
 }
 
+TEST_F(EvalSparse, AReportTakesNoFileOfWeightsPlace) {
+  const std::string models = path("models"), other = models + "/other.gguf";
+  std::filesystem::create_directory(models);
+  std::filesystem::copy_file(model(), other);
+  const std::string before = test::read_text(other);
+  const auto run_named = [&](const std::string& name) {
+    Arguments arguments{"eval",      "sparse", "-m",         model(), "--beside",
+                        name,        "--task", "perplexity", "-f",    path("book.txt"),
+                        "--lengths", "400",    "--policies", "dense", "--trials",
+                        "1",         "--html", other};
+    return finish(
+        start(std::move(arguments), "", "", [&] { setenv("WEFT_MODELS", models.c_str(), 1); }));
+  };
+  expect_error(run_named("other"), 2, "other.gguf");
+  expect_error(run_named(other), 2, "other.gguf");
+  EXPECT_TRUE(test::read_text(other) == before);
+}
+
+TEST_F(EvalSparse, TheReportsCommandIsOneThatAShellTakes) {
+  const std::string text = path("it's $(here).txt"), page = path("quoted.html");
+  write_text(text, filler(60));
+  ASSERT_EQ(run({"eval", "sparse"}, {"--task", "perplexity", "-f", text, "--policies", "dense",
+                                     "--lengths", "400", "--trials", "1", "--html", page})
+                .status,
+            0);
+  EXPECT_THAT(test::read_text(page), HasSubstr("/it&#39;\\&#39;&#39;s $(here).txt&#39;"));
+}
+
+// They get longer answers than questions, for which the context needs room.
+TEST_F(EvalSparse, DialoguesAmongQuestionsFit) {
+  write_text(path("talk.json"), R"([{"dialogue":"A: When?\nB: At noon.","summary":"Noon."}])");
+  const Outcome outcome =
+      run({"eval", "sparse"}, {"--task", "qa", "-f", path("talk.json"), "--policies", "dense",
+                               "--lengths", "600", "--trials", "1", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["results"][0]["trials"], 1);
+  EXPECT_EQ(outcome.json()["unfinished"], false);
+}
+
+TEST_F(SparseProgram, WhatLabelsGoByIsNotWrittenThroughALink) {
+  const Arguments labels{"--sparse", "labels", "--budget", "64"};
+  const std::string answer = generate(labels).out;
+  const std::string victim = path("precious.txt");
+  write_text(victim, "precious");
+  int n_files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path("weft/labels"))) {
+    std::filesystem::remove(file.path());
+    std::filesystem::create_symlink(victim, file.path());
+    ++n_files;
+  }
+  EXPECT_GE(n_files, 1);
+  EXPECT_EQ(generate(labels).out, answer);
+  EXPECT_EQ(test::read_text(victim), "precious");
+}
+
 TEST_F(EvalSparse, LocksBesideEachTokenByItself) {
   const Outcome outcome =
       run({"eval", "sparse"},
@@ -451,7 +507,7 @@ TEST_F(EvalSparse, TheTableSaysHowItWasRead) {
 
 TEST_F(EvalSparse, RefusesWhatCannotBe) {
   const auto eval = [&](const Arguments& more) { return run({"eval", "sparse"}, more); };
-  expect_error(eval({"--policies", "quest,mine"}), 2, "--policies quest,mine: must be of dense,");
+  expect_error(eval({"--policies", "quest,mine"}), 2, "--policies mine: must be of dense,");
   expect_error(eval({"--policies", "label"}), 2, "did you mean labels?");
   expect_error(eval({"--lengths", "50"}), 1, "--lengths 50: 1 pass key and the question take");
   expect_error(eval({"--budgets", "64,x"}), 2, "--budgets 64,x: must be whole numbers");

@@ -10,6 +10,8 @@
 #include "base/counts_text.h"
 #include "base/narrow.h"
 #include "base/parse_number.h"
+#include "base/shell_text.h"
+#include "base/terminal_text.h"
 #include "cli/app.h"
 #include "cli/local_models.h"
 #include "cli/output_file.h"
@@ -96,7 +98,7 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
     const std::optional<sparse::Policy> policy = sparse::kPolicies.find(name);
     if (!policy) {
       return invalid_argument(fmt::format("--policies {}: must be of {}, with commas between{}",
-                                          flags.policies, sparse::kPolicies.listed(),
+                                          name, sparse::kPolicies.listed(),
                                           did_you_mean(name, sparse::kPolicies.names())));
     }
     if (*policy == sparse::Policy::kDense) {
@@ -139,14 +141,13 @@ Result<std::vector<sparse::SparseOptions>> settings_of(const EvalSparseFlags& fl
   return settings;
 }
 
-/// Sets the lengths where none are given, and the context that they need.
-Status choose_lengths(App& app, eval::SparseTask task, EvalSparseFlags& flags,
+/// Sets the lengths where none are given, and the context that they and an answer need.
+Status choose_lengths(App& app, int32_t answer, EvalSparseFlags& flags,
                       std::vector<int32_t>& lengths) {
   if (!flags.lengths.empty()) {
     WEFT_ASSIGN_OR_RETURN(lengths, numbers_of("--lengths", flags.lengths, 1));
   }
   WEFT_ASSIGN_OR_RETURN(const engine::ContextSize context, context_of(app, flags.model));
-  const int32_t answer = eval::answer_tokens_of(task);
   if (lengths.empty()) lengths = {narrow<int32_t>(int64_t{context.tokens} * 3 / 4)};
   const int32_t longest = *std::ranges::max_element(lengths);
   if (longest > context.most_tokens - answer) {
@@ -239,7 +240,7 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
   };
   std::string weights;
   for (const eval::SparseRow& r : rows) {
-    if (r.weights != weights) fmt::print("{}\n", r.weights);
+    if (r.weights != weights) fmt::print("{}\n", one_line(r.weights));
     weights = r.weights;
     fmt::print("{:<15} {:>6} {:>7} {:>5}  {:<20} {:>6} {:>7} {:>6} {:>9.1f}\n", policy_text(r),
                r.budget_tokens ? fmt::format("{}", *r.budget_tokens) : "all", r.length_tokens,
@@ -253,10 +254,10 @@ void print_rows(const std::vector<eval::SparseRow>& rows) {
 std::string command_of(const EvalSparseFlags& flags, std::span<const int32_t> lengths) {
   std::string text = fmt::format(
       "weft eval sparse -m {} --task {} --policies {} --budgets {} --lengths {} --trials {}",
-      flags.model.model, flags.task, flags.policies, flags.budgets, fmt::join(lengths, ","),
-      flags.n_trials);
-  if (!flags.beside.empty()) text += fmt::format(" --beside {}", flags.beside);
-  if (!flags.file.empty()) text += fmt::format(" -f '{}'", flags.file);
+      shell_path(flags.model.model), flags.task, flags.policies, flags.budgets,
+      fmt::join(lengths, ","), flags.n_trials);
+  if (!flags.beside.empty()) text += fmt::format(" --beside {}", shell_path(flags.beside));
+  if (!flags.file.empty()) text += fmt::format(" -f {}", shell_path(flags.file));
   if (flags.locks != "0") text += fmt::format(" --lock-intervals {}", flags.locks);
   if (flags.checkpoints != "select") text += fmt::format(" --checkpoints {}", flags.checkpoints);
   if (flags.seed != 1) text += fmt::format(" --seed {}", flags.seed);
@@ -318,15 +319,19 @@ Status check_settings(engine::Engine& engine, std::span<const sparse::SparseOpti
   return Status::ok();
 }
 
-/// Before the first of them is measured: a table of other models' figures compares nothing.
-Status check_same_shape(App& app, const EvalSparseFlags& flags, const std::string& beside) {
-  const auto config_of = [&](const std::string& name) -> Result<model::ModelConfig> {
+/// Before the first of them is measured: a table of other models' figures compares nothing. The
+/// files of `beside` are added to `files`.
+Status check_same_shape(App& app, const EvalSparseFlags& flags, const std::string& beside,
+                        std::vector<std::string>& files) {
+  const auto open = [&](const std::string& name) -> Result<std::shared_ptr<const gguf::File>> {
     WEFT_ASSIGN_OR_RETURN(const std::string path, resolve_model(app.env, name, app.models_dir));
-    WEFT_ASSIGN_OR_RETURN(const auto file, gguf::File::open(app.env, path));
-    return model::read_config(*file);
+    return gguf::File::open(app.env, path);
   };
-  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig a, config_of(flags.model.model));
-  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig b, config_of(beside));
+  WEFT_ASSIGN_OR_RETURN(const auto own, open(flags.model.model));
+  WEFT_ASSIGN_OR_RETURN(const auto other, open(beside));
+  for (const gguf::FilePart& part : other->parts()) files.push_back(part.path);
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig a, model::read_config(*own));
+  WEFT_ASSIGN_OR_RETURN(const model::ModelConfig b, model::read_config(*other));
   if (a.architecture == b.architecture && a.n_layers == b.n_layers && a.n_embd == b.n_embd &&
       a.vocab_size == b.vocab_size) {
     return Status::ok();
@@ -345,8 +350,13 @@ std::string weights_name(const std::string& model) {
 /// Runs of one file of weights after another; the file that is open last describes the report.
 class EvalSparseRun {
  public:
-  EvalSparseRun(App& app, const EvalSparseFlags& flags, eval::SparseEvalOptions options)
-      : app_(app), flags_(flags), options_(std::move(options)) {}
+  /// other_files: of weights, beside those of the first model.
+  EvalSparseRun(App& app, const EvalSparseFlags& flags, eval::SparseEvalOptions options,
+                std::vector<std::string> other_files)
+      : app_(app),
+        flags_(flags),
+        options_(std::move(options)),
+        other_files_(std::move(other_files)) {}
 
   Status run(const std::string& model, bool is_one_of_several) {
     flags_.model.model = model;
@@ -381,7 +391,7 @@ class EvalSparseRun {
     if (flags_.json) {
       Json results = Json::array();
       for (const eval::SparseRow& row : rows_) results.push_back(row_json(row));
-      print_json({{"results", std::move(results)}});
+      print_json({{"results", std::move(results)}, {"unfinished", is_stopped()}});
     } else {
       print_rows(rows_);
     }
@@ -406,7 +416,7 @@ class EvalSparseRun {
     if (flags_.html_file.empty() || report_) return Status::ok();
     std::vector<std::string> inputs = model_files(*engine_);
     inputs.push_back(flags_.file);
-    for (const std::string& other : beside_of(flags_)) inputs.push_back(other);
+    inputs.insert(inputs.end(), other_files_.begin(), other_files_.end());
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, create_output(app_.env, flags_.html_file, inputs));
     report_.emplace(std::move(file));
     return Status::ok();
@@ -415,6 +425,7 @@ class EvalSparseRun {
   App& app_;
   EvalSparseFlags flags_;
   eval::SparseEvalOptions options_;
+  std::vector<std::string> other_files_;
   std::unique_ptr<engine::Engine> engine_;
   std::optional<AtomicFile> report_;
   std::vector<eval::SparseRow> rows_;
@@ -439,22 +450,23 @@ Status run_eval_sparse(App& app, EvalSparseFlags flags) {
   options.cases.n_trials = flags.n_trials;
   options.cases.seed = flags.seed;
   WEFT_ASSIGN_OR_RETURN(options.settings, settings_of(flags));
-  WEFT_RETURN_IF_ERROR(choose_lengths(app, options.task, flags, options.lengths));
   WEFT_RETURN_IF_ERROR(read_material(app, options.task, flags, options.cases));
+  const int32_t answer = eval::most_answer_tokens(options.task, options.cases.examples);
+  WEFT_RETURN_IF_ERROR(choose_lengths(app, answer, flags, options.lengths));
   const std::string command = command_of(flags, options.lengths);
-  std::vector<std::string> models{flags.model.model};
+  std::vector<std::string> models{flags.model.model}, other_files;
   for (const std::string& name : beside_of(flags)) {
     if (name.empty()) {
       return invalid_argument(
           fmt::format("--beside {}: must be files with commas between", flags.beside));
     }
-    WEFT_RETURN_IF_ERROR(check_same_shape(app, flags, name));
+    WEFT_RETURN_IF_ERROR(check_same_shape(app, flags, name, other_files));
     models.push_back(name);
   }
   flags.model.n_contexts = 2;  // what texts share, and one that goes on from it
   flags.dense_layers = std::exchange(flags.model.dense_layers, -1);  // the settings have both
   flags.model.digest_type = "int8";
-  EvalSparseRun run(app, flags, std::move(options));
+  EvalSparseRun run(app, flags, std::move(options), std::move(other_files));
   int64_t n_files_left = std::ssize(models);
   for (const std::string& model : models) {
     WEFT_RETURN_IF_ERROR(run.run(model, models.size() > 1));

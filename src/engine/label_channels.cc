@@ -92,7 +92,7 @@ bool are_channels(std::span<const uint8_t> channels, const model::ModelConfig& c
 std::optional<std::vector<uint8_t>> find_kept(Env& env, const std::string& file,
                                               const model::ModelConfig& config, LabelKind labels) {
   const uint64_t n = uint64_t{1} * config.n_layers * config.n_kv_heads * n_of_head(config, labels);
-  const auto kept = read_file(env, file, n);
+  const auto kept = read_file(env, file, n, Links::kRefuse);
   if (!kept.is_ok()) return std::nullopt;
   std::vector<uint8_t> channels(kept->begin(), kept->end());
   if (!are_channels(channels, config, labels)) return std::nullopt;
@@ -104,8 +104,9 @@ void keep(Env& env, const std::string& folder, const std::string& file,
           std::span<const uint8_t> channels) {
   const auto write = [&]() -> Status {
     WEFT_RETURN_IF_ERROR(env.make_dirs(folder));
-    return write_file_durably(
-        env, file, {reinterpret_cast<const char*>(channels.data()), channels.size()}, {});
+    return write_file_durably(env, file,
+                              {reinterpret_cast<const char*>(channels.data()), channels.size()},
+                              {.links = Links::kRefuse});
   };
   if (const Status status = write(); !status.is_ok()) {
     log_info("the dimensions of labels were not kept: " + status.message());

@@ -99,6 +99,23 @@ Status add_shots(const engine::RagPrompt& rag, std::span<const Example> examples
   return Status::ok();
 }
 
+int32_t answer_tokens_of(SparseTask task) {
+  switch (task) {
+    case SparseTask::kPasskey:
+      return passkey_answer_tokens(1);
+    case SparseTask::kNeedles:
+      return passkey_answer_tokens(kNeedleCount);
+    case SparseTask::kPerplexity:
+      return 0;
+    case SparseTask::kQa:
+    case SparseTask::kFewshot:
+      return kQaTokens;
+    case SparseTask::kSummary:
+      return kSummaryTokens;
+  }
+  return 0;
+}
+
 /// As `weft ask` puts it.
 Result<std::vector<SparseCase>> example_cases(const engine::Engine& engine, SparseTask task,
                                               const SparseTaskOptions& options) {
@@ -150,21 +167,9 @@ Result<std::vector<SparseCase>> example_cases(const engine::Engine& engine, Spar
 
 }  // namespace
 
-int32_t answer_tokens_of(SparseTask task) {
-  switch (task) {
-    case SparseTask::kPasskey:
-      return passkey_answer_tokens(1);
-    case SparseTask::kNeedles:
-      return passkey_answer_tokens(kNeedleCount);
-    case SparseTask::kPerplexity:
-      return 0;
-    case SparseTask::kQa:
-    case SparseTask::kFewshot:
-      return kQaTokens;
-    case SparseTask::kSummary:
-      return kSummaryTokens;
-  }
-  return 0;
+int32_t most_answer_tokens(SparseTask task, std::span<const Example> examples) {
+  const bool has_dialogue = std::ranges::any_of(examples, &Example::is_dialogue);
+  return std::max(answer_tokens_of(task), has_dialogue ? kDialogueTokens : 0);
 }
 
 Result<std::vector<SparseCase>> sparse_cases(const engine::Engine& engine, SparseTask task,

@@ -70,7 +70,7 @@ struct SparseTaskOptions {
 Result<std::vector<SparseCase>> sparse_cases(const engine::Engine& engine, SparseTask task,
                                              const SparseTaskOptions& options);
 
-/// Tokens that a case takes beside its length.
-int32_t answer_tokens_of(SparseTask task);
+/// The most tokens that a case takes beside its length: an example's kind decides it, too.
+int32_t most_answer_tokens(SparseTask task, std::span<const Example> examples);
 
 }  // namespace weft::eval

@@ -67,7 +67,8 @@ class PageDigests {
 
  private:
   PageDigests(const DigestFormat& format, const kernels::KvLayout& layout, int32_t n_layers,
-              int32_t n_pages, LazyBuffer<std::byte> digests, LazyBuffer<std::byte> labels);
+              int32_t n_pages, LazyBuffer<std::byte> digests, LazyBuffer<std::byte> labels,
+              LazyBuffer<uint64_t> made);
 
   kernels::DigestLayout layout_;
   std::optional<kernels::LabelLayout> label_layout_;
@@ -77,7 +78,7 @@ class PageDigests {
   LazyBuffer<std::byte> labels_;  // of one byte where there are none
   // [n_layers][n_pages]: a layer's in a row, as a step looks at thousands of one layer's and
   // forgets one page's of all. The generation that a digest is of, and 1; 0: none.
-  std::vector<uint64_t> made_;
+  LazyBuffer<uint64_t> made_;
   std::vector<int32_t> missing_;
 };
 
