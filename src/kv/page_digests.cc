@@ -99,8 +99,7 @@ void PageDigests::set_made(int32_t layer, std::span<const int32_t> pages,
 
 void PageDigests::forget(int32_t page) noexcept {
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
-    uint64_t& made = made_.data()[int64_t{layer} * n_pages_ + page];
-    if (made != 0) made = 0;  // writing takes memory for pages that never had any
+    made_.data()[int64_t{layer} * n_pages_ + page] = 0;
   }
 }
 

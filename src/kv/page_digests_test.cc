@@ -289,14 +289,6 @@ TEST(Digests, LayersThatHaveThemEachHaveTheirOwn) {
   }
 }
 
-TEST(Digests, ThatNobodyAskedForTakeNoMemory) {
-  const auto cache = cache_with({}, 1 << 18, {});
-  const SequenceId id = cache->create_sequence();
-  cache->reserve(id, 64 * kPageTokens)->commit();
-  ASSERT_TRUE(cache->truncate(id, kPageTokens).is_ok());
-  EXPECT_LT(cache->digest_resident_bytes(), 1 << 17);  // which pages have one: 8 bytes of each
-}
-
 TEST(Digests, TheirMemoryGoesBackWithTheirPages) {
   constexpr int32_t kPages = 4096;
   test::TestPool pool(1);
