@@ -191,49 +191,10 @@ struct Quad {
   }
 };
 
-/// Each of sixteen rows is a stream, fetched so many bytes ahead; at a row's end, the row that is
-/// sixteen further. Zen 5: one thread alone gains a tenth with 1,024 (Q8_0 of 2,048 x 8,192 35 and
-/// 42 GB/s), two on a 1B model's rows do not: what a task's last tile fetches is another task's.
-constexpr int64_t kAhead = 512;
-
-/// The next tile, of which this one's loop asks for as many bytes as it goes through, to have them
-/// in the L2: a line of each of four parts in turn. The CPU's own prefetcher follows what is read
-/// in order within 4 KB, some twenty lines ahead; of short rows several lie in 4 KB and are read
-/// side by side, which it does not follow, and the buffers for misses alone bring a core some 10
-/// GB/s. Two threads on a 1B model's rows, with and without (Sapphire Rapids, `decode_bench`): Q4_0
-/// 21.4 and 17.7 GB/s (ForAll in the first), Q8_0 24.0 and 20.3, Q4_K 18.0 and 14.4, Q6_K 18.2 and
-/// 14.7. One part or eight gain less, as does each quad asking for its four rows line after line.
-template <class Type>
-class NextTile {
- public:
-  /// first: null for none.
-  NextTile(const uint8_t* first, int64_t row_size)
-      : line_(gains(row_size) ? first : nullptr),
-        part_bytes_(kRowLanes * row_size / kParts / kLine * kLine) {}
-
-  /// As many bytes as the quad of rows has in a unit.
-  [[gnu::always_inline]] void ask(int quad) {
-    if (line_ == nullptr) return;
-    constexpr int64_t kQuadBytes = 4 * Type::kUnitBytes;
-    const int64_t n = (quad + 1) * kQuadBytes / kLine - quad * kQuadBytes / kLine;
-    for (int64_t i = 0; i < n; ++i) {
-      _mm_prefetch(reinterpret_cast<const char*>(line_ + next_part_ * part_bytes_), _MM_HINT_T1);
-      if (++next_part_ < kParts) continue;
-      next_part_ = 0;
-      line_ += kLine;
-    }
-  }
-
- private:
-  static constexpr int64_t kParts = 4, kLine = 64;
-
-  /// Rows of 4 KB or more are streams that the prefetcher follows; asked for twice, those of blocks
-  /// of 32 took 5 % longer. Blocks of 256 come in steps too large for it.
-  static bool gains(int64_t row_size) { return Type::kGroups > 1 || row_size < 4096; }
-
-  const uint8_t* line_;
-  int64_t part_bytes_, next_part_ = 0;
-};
+/// Each of sixteen rows is a stream, fetched so many bytes ahead: into the L1, as the prefetcher
+/// brings it to the L2. With 512 it is where the prefetcher is not yet, and Q4_K takes 15 % longer,
+/// with 128 Q4_0 takes 10 % longer (two threads of a Sapphire Rapids).
+constexpr int64_t kAhead = 256;
 
 struct RowSums {
   __m512 total, residual;
@@ -280,12 +241,12 @@ struct UnitSums {
 
   /// Four rows of weights, from these bytes on, times the groups x [kRows][n_groups].
   template <bool kPrefetch, class HasOutliers>
-  [[gnu::always_inline]] void add_quad(const uint8_t* const* rows, int64_t at, int64_t ahead,
-                                       const RowGroup* x, int64_t n_groups, int quad) {
+  [[gnu::always_inline]] void add_quad(const uint8_t* const* rows, int64_t at, const RowGroup* x,
+                                       int64_t n_groups, int quad) {
     Quad<Type> sums[kGroups][kRows];
     repeat<4>([&](auto i) __attribute__((always_inline)) {
       const uint8_t* unit = rows[4 * quad + i] + at;
-      if constexpr (kPrefetch) prefetch<Type::kUnitBytes>(unit + ahead);
+      if constexpr (kPrefetch) prefetch<Type::kUnitBytes>(unit + kAhead);
       const auto header = Type::header(unit);
       repeat<kGroups>([&](auto g) __attribute__((always_inline)) {
         const auto group = Type::load(unit, header, g);
@@ -313,58 +274,63 @@ struct UnitSums {
   }
 };
 
+/// Sixteen rows of weights or fewer, `step` rows apart.
+struct WeightRows {
+  const uint8_t* first;
+  int64_t row_size;  // bytes
+  int64_t step;
+  int64_t n;
+  int64_t n_left;  // that are there from the first on
+
+  const uint8_t* row(int64_t i) const { return first + (i < n ? i : n - 1) * step * row_size; }
+  /// Whether so many bytes from the last row's beginning are there.
+  bool has(int64_t bytes) const { return (n_left - (n - 1) * step) * row_size >= bytes; }
+};
+
 /// What is left of a row after its last whole group, n_blocks blocks of 32. A whole unit is read;
 /// beyond the last row of all it is not there.
 template <class Type, int kRows>
-[[gnu::always_inline]] inline void add_rest(const uint8_t* (&rows)[kRowLanes], int64_t at,
-                                            int64_t row_size, int64_t n_left, const RowGroup* x,
-                                            int64_t n_groups, int n_blocks,
+[[gnu::always_inline]] inline void add_rest(const WeightRows& weights,
+                                            const uint8_t* (&rows)[kRowLanes], int64_t at,
+                                            const RowGroup* x, int64_t n_groups, int n_blocks,
                                             RowSums (&sums)[kRows]) {
   alignas(64) uint8_t copies[kRowLanes][Type::kUnitBytes];
-  if ((n_left - kRowLanes + 1) * row_size < at + Type::kUnitBytes) {
+  if (!weights.has(at + Type::kUnitBytes)) {
     for (int i = 0; i < kRowLanes; ++i) {
-      memcpy(copies[i], rows[i] + at, row_size - at);
+      memcpy(copies[i], rows[i] + at, weights.row_size - at);
       rows[i] = copies[i] - at;
     }
   }
   UnitSums<Type, kRows> unit;
   for (int quad = 0; quad < 4; ++quad) {
-    unit.template add_quad<false, AsGroup>(rows, at, 0, x, n_groups, quad);
+    unit.template add_quad<false, AsGroup>(rows, at, x, n_groups, quad);
   }
   unit.template finish<AsGroup>(x, n_groups, sums, n_blocks);
 }
 
-/// y [kRows][16] = kRows rows of activations, of n_groups groups each, times the first sixteen of
-/// n_left rows of weights, or all of them; next: the rows that follow, or null. Where there are
-/// fewer the last row is taken again, and y is stored under a mask. What is made of weights serves
-/// all rows of activations: of Q4_1 in the cache one row takes 24 us, two take 38 and three 53
-/// (Cascade Lake), and 48 and 72 by themselves.
+/// y[r * y_stride + i * step] = row r of kRows rows of activations, of n_groups groups each, times
+/// row i of the weights. Where there are fewer than sixteen the last one is taken again. What is
+/// made of weights serves all rows of activations: of Q4_1 in the cache one row takes 24 us, two
+/// take 38 and three 53 (Cascade Lake), and 48 and 72 by themselves.
 template <class Type, int kRows>
-inline void row_tile(const RowGroup* groups, int64_t n_groups, int64_t n, const uint8_t* weights,
-                     int64_t row_size, int64_t n_left, const uint8_t* next, float* y,
-                     int64_t y_stride) {
-  const int64_t n_out = n_left < kRowLanes ? n_left : kRowLanes;
+inline void row_tile(const RowGroup* groups, int64_t n_groups, int64_t n, const WeightRows& weights,
+                     float* y, int64_t y_stride) {
   constexpr int64_t kGroups = Type::kGroups;
   const uint8_t* rows[kRowLanes];
-  for (int64_t i = 0; i < kRowLanes; ++i) {
-    rows[i] = weights + (i < n_out ? i : n_out - 1) * row_size;
-  }
+  for (int64_t i = 0; i < kRowLanes; ++i) rows[i] = weights.row(i);
   RowSums sums[kRows];
   repeat<kRows>([&](auto r) __attribute__((always_inline)) {
     sums[r] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   });
-  NextTile<Type> next_tile(next, row_size);
   const int64_t n_units = n / (kGroupElements * kGroups);
   for (int64_t u = 0; u < n_units; ++u) {
     const RowGroup* const x = groups + u * kGroups;
     const int64_t at = u * Type::kUnitBytes;
-    const int64_t ahead = at + kAhead < row_size ? kAhead : kAhead + (kRowLanes - 1) * row_size;
     const auto add_unit = [&](auto has_outliers) __attribute__((always_inline)) {
       using HasOutliers = decltype(has_outliers);
       UnitSums<Type, kRows> unit;
       const auto quad_of = [&](auto quad) __attribute__((always_inline)) {
-        unit.template add_quad<true, HasOutliers>(rows, at, ahead, x, n_groups, quad);
-        next_tile.ask(quad);
+        unit.template add_quad<true, HasOutliers>(rows, at, x, n_groups, quad);
       };
       if constexpr (kGroups == 1) {
         repeat<4>(quad_of);
@@ -384,13 +350,14 @@ inline void row_tile(const RowGroup* groups, int64_t n_groups, int64_t n, const 
   if constexpr (kGroups == 1) {
     const int left = n % kGroupElements / 32;
     if (left > 0) {
-      add_rest<Type>(rows, n_units * Type::kUnitBytes, row_size, n_left, groups + n_units, n_groups,
-                     left, sums);
+      add_rest<Type>(weights, rows, n_units * Type::kUnitBytes, groups + n_units, n_groups, left,
+                     sums);
     }
   }
-  const __mmask16 mask = n_out < kRowLanes ? (1u << n_out) - 1 : 0xffffu;
   repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-    _mm512_mask_storeu_ps(y + r * y_stride, mask, _mm512_add_ps(sums[r].total, sums[r].residual));
+    alignas(64) float of_rows[kRowLanes];
+    _mm512_store_ps(of_rows, _mm512_add_ps(sums[r].total, sums[r].residual));
+    for (int64_t i = 0; i < weights.n; ++i) y[r * y_stride + i * weights.step] = of_rows[i];
   });
 }
 

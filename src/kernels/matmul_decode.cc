@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <optional>
 
 #include "base/check.h"
 #include "kernels/by_dtype_internal.h"
@@ -123,41 +122,22 @@ DecodeFn pick_kernel(Isa isa, DType dtype, int64_t n_rows) {
   return pick_by_dtype(pick_matmul_decode_rows_fns(isa), dtype);
 }
 
-/// What a task multiplies: some rows of an output's weights.
-struct TaskRows {
-  const MatmulOutput* output;
-  int64_t begin, end;
-
-  const uint8_t* weights() const {
-    return output->weight->bytes() + begin * output->weight->row_size_bytes();
-  }
-};
-
 /// Tasks number the rows of the first output, then those of the second, and so on.
-std::optional<TaskRows> task_rows(std::span<const MatmulOutput> outputs, int64_t n_rows,
-                                  int64_t task) {
+void run_task(Isa isa, const DecodeInput& in, std::span<const MatmulOutput> outputs, int64_t task) {
   for (const MatmulOutput& output : outputs) {
     const WeightMatrix& weight = *output.weight;
-    const int64_t n_tasks = task_count(weight, n_rows);
-    if (task < n_tasks) {
-      const int64_t rows = rows_per_task(weight, n_rows);
-      return TaskRows{&output, task * rows, std::min(weight.out_features, (task + 1) * rows)};
+    const int64_t n_tasks = task_count(weight, in.n_rows);
+    if (task >= n_tasks) {
+      task -= n_tasks;
+      continue;
     }
-    task -= n_tasks;
+    const int64_t rows = rows_per_task(weight, in.n_rows);
+    const int64_t begin = task * rows, end = std::min(weight.out_features, begin + rows);
+    const int64_t row_size = weight.row_size_bytes();
+    pick_kernel(isa, weight.dtype, in.n_rows)(in, weight.bytes() + begin * row_size, row_size,
+                                              end - begin, output.y.data + begin, output.y.stride);
+    return;
   }
-  return std::nullopt;
-}
-
-void run_task(const Context& context, DecodeInput in, std::span<const MatmulOutput> outputs,
-              int64_t task) {
-  const TaskRows rows = *task_rows(outputs, in.n_rows, task);
-  // Where all workers are equally fast.
-  const auto after = task_rows(outputs, in.n_rows, task + context.pool.size());
-  in.next = after ? after->weights() : nullptr;
-  const WeightMatrix& weight = *rows.output->weight;
-  pick_kernel(context.isa, weight.dtype, in.n_rows)(
-      in, rows.weights(), weight.row_size_bytes(), rows.end - rows.begin,
-      rows.output->y.data + rows.begin, rows.output->y.stride);
 }
 
 /// The outputs with weights as they lie in the file.
@@ -178,7 +158,7 @@ void multiply_outputs(const Context& context, DecodeInput in,
     in.groups =
         prepare_groups<ActivationGroup>(context, in, pick_matmul_decode_fns(context.isa).arrange);
   }
-  context.pool.run(n_tasks, [&](int64_t task, int) { run_task(context, in, outputs, task); });
+  context.pool.run(n_tasks, [&](int64_t task, int) { run_task(context.isa, in, outputs, task); });
 }
 
 }  // namespace

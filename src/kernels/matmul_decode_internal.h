@@ -56,7 +56,6 @@ struct DecodeInput {
   const RowGroup* row_groups = nullptr;  // [n_rows][n_groups]: for MatmulDecodeRowFns
   int64_t n = 0;                         // in_features
   int64_t n_rows = 0;
-  const uint8_t* next = nullptr;  // weights that the worker most likely multiplies after these
 };
 
 /// y[r * y_stride + i] = x[r] . (row i of weights, row_size bytes each) for i < n_out. Reads
