@@ -37,7 +37,8 @@ engine::StepNeeds perplexity_steps(int32_t window_tokens);
 
 /// Where decode reads a part of the pages (EngineOptions::sparse) the scored half of a window is
 /// read token by token, which takes as long as generating it.
-/// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate().
+/// kInvalidArgument when the text is shorter than one window. `progress` as in evaluate(); stopped
+/// after some windows it tells of these, before that it is kCancelled.
 Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view text,
                                     const PerplexityOptions& options,
                                     FunctionRef<bool(int64_t done, int64_t total)> progress);
