@@ -149,7 +149,6 @@ Result<PerplexityResult> perplexity(engine::Engine& engine, std::string_view tex
       result.tokens += window_tokens - first;
       progress(++w, n_windows);
     }
-    if (is_stopped()) break;
   }
   result.windows = w;
   result.windows_in_text = n_windows;
