@@ -41,6 +41,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int n_threads) {
   }
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
   pool->workers_.reserve(n_threads - 1);
+  pool->shares_ = std::vector<Share>(n_threads);
   for (int worker = 1; worker < n_threads; ++worker) {
     WEFT_ASSIGN_OR_RETURN(Thread thread,
                           Thread::start(fmt::format("thread {} of {}", worker + 1, n_threads),
@@ -62,6 +63,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   if (n_tasks <= 0) return;
+  WEFT_CHECK(n_tasks <= UINT32_MAX);
   WEFT_CHECK(!running_.exchange(true, std::memory_order_acquire));
   struct Ended {
     std::atomic<bool>& running;
@@ -80,14 +82,14 @@ void ThreadPool::run(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
 void ThreadPool::run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn) {
   fn_ = &fn;
   n_tasks_ = n_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
+  has_thrown_.store(false, std::memory_order_relaxed);
   busy_workers_.store(size() - 1, std::memory_order_relaxed);
-  region_.fetch_add(1);
+  const uint32_t region = region_.fetch_add(1) + 1;
   if (sleepers_.load() > 0) {
     { std::lock_guard lock(mutex_); }  // a worker between its check and its wait sees the region
     wake_.notify_all();
   }
-  take_tasks(0);
+  take_tasks(0, region);
   for (int spins = 0; busy_workers_.load(std::memory_order_acquire) > 0; ++spins) {
     if (spins < kSpins) {
       pause_cpu();
@@ -97,22 +99,39 @@ void ThreadPool::run_region(int64_t n_tasks, FunctionRef<void(int64_t, int)> fn)
   }
 }
 
-/// A counter that all draw from, and no share for each: cores are not equally fast beside other
-/// work. After an exception the counter goes to its end, so that no task begins any more.
-void ThreadPool::take_tasks(int worker) {
+/// The next task of a worker's share, -1 after the last.
+int64_t ThreadPool::take(int owner, uint32_t region) {
+  std::atomic<uint64_t>& taken = shares_[owner].taken;
+  const uint64_t none = uint64_t{region} << 32;
+  uint64_t seen = taken.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint64_t now = seen >> 32 == region ? seen : none;
+    const int64_t task = owner + static_cast<int64_t>(now - none) * size();
+    if (task >= n_tasks_) return -1;
+    if (taken.compare_exchange_weak(seen, now + 1, std::memory_order_relaxed)) return task;
+  }
+}
+
+/// Its own share first, then what is left of the others': cores are not equally fast beside other
+/// work.
+void ThreadPool::take_tasks(int worker, uint32_t region) {
   try {
-    for (int64_t task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < n_tasks_;) {
-      (*fn_)(task, worker);
+    for (int i = 0; i < size(); ++i) {
+      const int owner = (worker + i) % size();
+      for (int64_t task; (task = take(owner, region)) >= 0;) {
+        if (has_thrown_.load(std::memory_order_relaxed)) return;
+        (*fn_)(task, worker);
+      }
     }
   } catch (...) {
-    next_task_.store(n_tasks_, std::memory_order_relaxed);
+    has_thrown_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     if (thrown_ == nullptr) thrown_ = std::current_exception();
   }
 }
 
 void ThreadPool::work(int worker) {
-  uint64_t seen = 0;
+  uint32_t seen = 0;
   for (;;) {
     for (int spins = 0; region_.load(std::memory_order_acquire) == seen && spins < kSpins;
          ++spins) {
@@ -126,7 +145,7 @@ void ThreadPool::work(int worker) {
     }
     if (stop_.load()) return;
     ++seen;
-    take_tasks(worker);
+    take_tasks(worker, seen);
     busy_workers_.fetch_sub(1, std::memory_order_release);
   }
 }

@@ -108,6 +108,20 @@ TEST_F(ThreadPoolTest, AllWorkersRunAtTheSameTimeEachAsItself) {
   }
 }
 
+TEST_F(ThreadPoolTest, EachWorkerBeginsWithItsShareAndHelpsWithTheOthers) {
+  TestPool test_pool(3);
+  ThreadPool& pool = test_pool;
+  run_on_all(pool, [&](int task, int worker) { EXPECT_EQ(task, worker); });
+  for (int slow = 0; slow < 30; ++slow) {
+    std::atomic<int> others = 0;
+    pool.run(30, [&](int task, int) {
+      if (task != slow) others++;
+      while (task == slow && others < 29) pause_cpu();  // ends if all of its share is done, too
+    });
+    EXPECT_EQ(others.load(), 29);
+  }
+}
+
 // Without atomics in the tasks: ThreadSanitizer sees a hand-over that orders too little.
 TEST_F(ThreadPoolTest, RegionsSeeWhatWasWrittenBefore) {
   TestPool test_pool(3);

@@ -139,6 +139,7 @@ void plan_decode(const AttentionRows& rows, int32_t sequence, int64_t n_rows,
                                 .n_splits = end_split - first_split,
                                 .partial = plan.partial_floats});
     const int64_t n_splits = end_split - first_split;
+    if (plan.tasks.empty()) plan.tasks.reserve(n_splits * rows.kv.layout.n_kv_heads);
     // A split's heads one after the other: in a page they are neighbours.
     for (int64_t split = first_split; split < end_split; ++split) {
       const int64_t n_keys =
@@ -193,10 +194,14 @@ AttentionPlan plan_attention(Isa isa, const AttentionArgs& args) {
   // The longest first: no thread is left with a long task at the end. Of equal ones those of the
   // same keys: rows that verify a draft read the same K and V, which are in the cache of the core
   // then, and not a row's whole context apart.
-  std::ranges::stable_sort(plan.tasks, std::less<>(), [](const AttentionPlan::Task& task) {
+  const auto order = [](const AttentionPlan::Task& task) {
     const bool is_decode = task.partial >= 0;
     return std::tuple(-task.cost, is_decode ? task.end : 0, is_decode ? task.kv_head : 0);
-  });
+  };
+  // One row's tasks are in this order: where pages are chosen there is a plan for each layer.
+  if (!std::ranges::is_sorted(plan.tasks, std::less<>(), order)) {
+    std::ranges::stable_sort(plan.tasks, std::less<>(), order);
+  }
   return plan;
 }
 
@@ -229,11 +234,13 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
   const AttentionFns& fns = pick_attention_fns(context.isa);
   const AttentionDecodeFns& decode_fns = pick_attention_decode_fns(context.isa);
   float* const partials = context.workspace->of_op<float>(Use::kPartials, plan.partial_floats);
-  const auto decode_task = [&](const AttentionPlan::Task& task) -> DecodeTask {
+  const auto decode_task = [&](int64_t index) -> DecodeTask {
+    const AttentionPlan::Task& task = plan.tasks[index];
     return {.rows = sequence_rows(context.isa, args, args.sequences[task.sequence]),
             .row = task.begin,
             .kv_head = task.kv_head,
-            .split = task.end};
+            .split = task.end,
+            .is_first = index < context.pool.size()};
   };
   context.pool.run(std::ssize(plan.tasks), [&](int64_t index, int worker) {
     const AttentionPlan::Task& task = plan.tasks[index];
@@ -246,9 +253,10 @@ void attention(const Context& context, const AttentionArgs& args, const Attentio
     const int64_t after = index + context.pool.size();  // where all are equally fast
     std::optional<DecodeTask> next;
     if (after < std::ssize(plan.tasks) && plan.tasks[after].partial >= 0) {
-      next = decode_task(plan.tasks[after]);
+      next = decode_task(after);
     }
-    decode_fns.decode(decode_task(task), next ? &*next : nullptr, scratch, partials + task.partial);
+    decode_fns.decode(decode_task(index), next ? &*next : nullptr, scratch,
+                      partials + task.partial);
   });
   join_splits(context, args, plan, partials);
 }

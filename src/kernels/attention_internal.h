@@ -87,6 +87,7 @@ struct DecodeTask {
   int64_t row;
   int32_t kv_head;
   int64_t split;
+  bool is_first;  // of its worker: no task before has asked for its keys
 };
 
 struct AttentionDecodeFns {
@@ -94,8 +95,8 @@ struct AttentionDecodeFns {
   int64_t (*scratch)(int32_t group, int32_t head_dim);
   /// Floats of the partial result of one split of one KV head.
   int64_t (*partial)(int32_t group, int32_t head_dim);
-  /// next_task: what the worker most likely takes after this one, whose first keys are asked for at
-  /// its end; or null.
+  /// next_task: what the worker takes after this one unless another helps it, whose first keys are
+  /// asked for at its end; or null.
   void (*decode)(const DecodeTask& task, const DecodeTask* next_task, float* scratch,
                  float* partial);
   /// Joins the partial results [n_kv_heads][n_splits] of a row, in the order of the splits, for the

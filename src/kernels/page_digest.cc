@@ -52,8 +52,8 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
                digest_order(digests, head / group), head, packed_at(i));
     }
   });
-  // Half of what the parts ask for is in the next block. Which one a worker takes next is sure
-  // enough for one query and two workers; more of them get out of step, and ask for others' blocks.
+  // Half of what the parts ask for is in the worker's next block, which of several queries is
+  // another's. With more than two workers it was not measured.
   const int32_t parts_ahead = n_queries == 1 && context.pool.size() <= 2 ? 4 : 1;
   // A block of all queries before the next block: rows of one sequence read the same pages.
   context.pool.run(n_blocks(most_pages) * n_queries, [&](int64_t task, int) {

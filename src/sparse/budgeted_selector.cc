@@ -4,6 +4,7 @@
 #include "sparse/budgeted_selector.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -351,6 +352,7 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
   };
   // Without locks all choosers have scored, and their places are of the candidates.
   const int32_t* const places = table.data() + (locks_ ? 0 : budget.first);
+  const int parts_shift = std::countr_zero(static_cast<uint32_t>(n_parts_));
   int64_t n_ids = n_kv_heads * budget.n_fixed() * n_parts_;
   for (int64_t head = 0; head < n_kv_heads; ++head) n_ids += std::ssize(chosen_by(head));
   lists.budget = budget;
@@ -368,7 +370,8 @@ void BudgetedSelector::begin_lists(const kv::SelectingLayer& layer, size_t choos
                         lists.weights.begin() + at + budget.first * n_parts_);
     }
     for (const int32_t place : chosen_by(head)) {
-      *id++ = places[place / n_parts_] * n_parts_ + place % n_parts_;
+      const int32_t page = place >> parts_shift;  // a division for each is an eighth of the lists
+      *id++ = places[page] * n_parts_ + place - (page << parts_shift);
     }
     id += (budget.n_pages - budget.end) * n_parts_;
     lists.heads.push_back({.table = begin,

@@ -5,6 +5,7 @@
 
 #include "kernels/page_digest.h"
 #include "sparse/page_scorer.h"
+#include "tensor/buffer.h"
 
 namespace weft::sparse {
 
@@ -32,6 +33,16 @@ class DigestScorer : public PageScorer {
   const kv::LayerDigests& digests() const { return digests_; }
 
  private:
+  /// Of the pages of a row's sequence from its first candidate on so many are full, committed and
+  /// have digests, unless its committed slots change, or pages move.
+  struct Made {
+    kv::SequenceId sequence{};
+    int64_t changes = -1;
+    int64_t moves = -1;
+    int32_t first = 0;
+    int64_t n_pages = 0;
+    bool operator==(const Made&) const = default;
+  };
   void score_shares(const kernels::Context& context, const kv::SelectingLayer& layer,
                     std::span<const Candidates> rows);
   void score_sums(const kernels::Context& context, const kv::SelectingLayer& layer,
@@ -39,8 +50,9 @@ class DigestScorer : public PageScorer {
 
   kv::DigestFormat format_;
   HeadsAgree heads_agree_;
-  kv::LayerDigests digests_;     // of the layer at hand
-  std::vector<float> of_heads_;  // of the rows, one after the other
+  std::vector<std::vector<Made>> made_;  // [layers][rows of the last step that scored]
+  kv::LayerDigests digests_;             // of the layer at hand
+  AlignedBuffer<float> of_heads_;        // of the rows, one after the other
   std::vector<kernels::DigestQuery> queries_;
   std::vector<kernels::GroupQuery> group_queries_;
 };

@@ -55,6 +55,10 @@ class AlignedBuffer {
   void reserve_discard(int64_t n) {
     if (n > size_) *this = AlignedBuffer(n);
   }
+  /// The same without contents, and for a size that grows step by step: half as many again.
+  void grow_discard(int64_t n) {
+    if (n > size_) *this = uninitialised(n + n / 2);
+  }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
