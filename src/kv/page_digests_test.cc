@@ -13,199 +13,61 @@
 #include "kernels/attention.h"
 #include "kernels/ref/page_digest.h"
 #include "kv/cache.h"
+#include "support/cache_walk.h"
 #include "support/test_pool.h"
 
 namespace weft::kv {
 namespace {
 
+using test::CacheWalk;
+
 constexpr int32_t kPageTokens = 16;
 constexpr int32_t kHeadDim = 32;
 constexpr int32_t kKvHeads = 2;
-constexpr int32_t kLayers = 2;
 
-class Walk {
- public:
-  explicit Walk(uint32_t seed) : random_(seed) {
-    auto cache = Cache::create({.n_layers = kLayers,
-                                .layer_groups = {},
-                                .layout = {.k_type = DType::kF16,
-                                           .v_type = DType::kF16,
-                                           .head_dim = kHeadDim,
-                                           .n_kv_heads = kKvHeads,
-                                           .page_tokens = kPageTokens},
-                                .capacity_tokens = 24 * kPageTokens,
-                                .windows = {},
-                                .digests = DigestFormat{.kind = kernels::DigestKind::kCuboidMean,
-                                                        .type = kernels::DigestType::kInt8,
-                                                        .labels = kernels::LabelKind::kSides}});
-    EXPECT_TRUE(cache.is_ok()) << cache.status().message();
-    cache_ = std::move(*cache);
-  }
-
-  void step() {
-    switch (below(10)) {
-      case 0:
-        if (ids_.size() < 5) ids_.push_back(cache_->create_sequence());
-        break;
-      case 1:
-      case 2:
-      case 3:
-        grow(false);
-        break;
-      case 4:
-        grow(true);
-        break;
-      case 5:
-        fork();
-        break;
-      case 6:
-        cut();
-        break;
-      case 7:
-        remove();
-        break;
-      case 8:
-        overwrite();
-        break;
-      default:
-        free_or_compact();
-    }
-  }
-
-  /// Of a sequence chosen by chance.
-  void check() {
-    if (ids_.empty()) return;
-    const SequenceId id = one();
-    const int32_t n_sealed = cache_->length(id) / kPageTokens;
-    if (n_sealed == 0) return;
-    for (int32_t layer = 0; layer < kLayers; ++layer) {
-      const auto pages = cache_->layer_table(id, layer).first(n_sealed);
-      const LayerDigests kept = cache_->digests(context_, layer, pages);
-      const int64_t n_digests = int64_t{cache_->page_count()} * kKvHeads;
-      std::vector<std::byte> memory(n_digests * kept.digests.bytes + 64),
-          label_memory(n_digests * kept.labels->bytes + 64);
-      const auto made = kernels::make_paged_digests(kept.digests.layout, memory.data());
-      const auto labels =
-          kernels::make_paged_labels(kept.labels->layout, label_memory.data(), nullptr);
-      kernels::make_digests(context_, cache_->layer(layer), pages, made);
-      kernels::make_labels(context_, cache_->layer(layer), pages, made, labels);
-      const auto text = [](const uint8_t* bytes, int32_t n) {
-        return std::string(reinterpret_cast<const char*>(bytes), n);
-      };
-      for (const int32_t page : pages) {
-        for (int32_t head = 0; head < kKvHeads; ++head) {
-          ASSERT_EQ(text(digest_at(kept.digests, page, head), made.bytes),
-                    text(digest_at(made, page, head), made.bytes))
-              << "page " << page << ", head " << head;
-          ASSERT_EQ(text(label_at(*kept.labels, page, head), labels.bytes),
-                    text(label_at(labels, page, head), labels.bytes))
-              << "page " << page << ", head " << head;
-        }
+/// Of a sequence chosen by chance.
+void check(CacheWalk& walk) {
+  const std::optional<SequenceId> any = walk.any_sequence();
+  if (!any) return;
+  const SequenceId id = *any;
+  Cache& cache = walk.cache();
+  const int32_t n_sealed = cache.length(id) / kPageTokens;
+  if (n_sealed == 0) return;
+  for (int32_t layer = 0; layer < CacheWalk::kLayers; ++layer) {
+    const auto pages = cache.layer_table(id, layer).first(n_sealed);
+    const LayerDigests kept = cache.digests(walk.context(), layer, pages);
+    const int64_t n_digests = int64_t{cache.page_count()} * kKvHeads;
+    std::vector<std::byte> memory(n_digests * kept.digests.bytes + 64),
+        label_memory(n_digests * kept.labels->bytes + 64);
+    const auto made = kernels::make_paged_digests(kept.digests.layout, memory.data());
+    const auto labels =
+        kernels::make_paged_labels(kept.labels->layout, label_memory.data(), nullptr);
+    kernels::make_digests(walk.context(), cache.layer(layer), pages, made);
+    kernels::make_labels(walk.context(), cache.layer(layer), pages, made, labels);
+    const auto text = [](const uint8_t* bytes, int32_t n) {
+      return std::string(reinterpret_cast<const char*>(bytes), n);
+    };
+    for (const int32_t page : pages) {
+      for (int32_t head = 0; head < kKvHeads; ++head) {
+        ASSERT_EQ(text(digest_at(kept.digests, page, head), made.bytes),
+                  text(digest_at(made, page, head), made.bytes))
+            << "page " << page << ", head " << head;
+        ASSERT_EQ(text(label_at(*kept.labels, page, head), labels.bytes),
+                  text(label_at(labels, page, head), labels.bytes))
+            << "page " << page << ", head " << head;
       }
-      did["compared"] += n_sealed;
     }
+    walk.did["compared"] += n_sealed;
   }
-
-  std::map<std::string, int> did;
-
- private:
-  int32_t below(int32_t n) { return static_cast<int32_t>(random_() % n); }
-  SequenceId one() { return ids_[below(static_cast<int32_t>(ids_.size()))]; }
-
-  /// Random K and V in the slots [begin, end), which are the sequence's alone.
-  void write(SequenceId id, int32_t begin, int32_t end) {
-    const int64_t n = end - begin;
-    if (n == 0) return;
-    std::normal_distribution<float> normal;
-    std::vector<float> numbers(n * kKvHeads * kHeadDim);
-    std::vector<int32_t> slots(n);
-    for (int64_t i = 0; i < n; ++i) slots[i] = begin + static_cast<int32_t>(i);
-    for (int32_t layer = 0; layer < kLayers; ++layer) {
-      for (float& x : numbers) x = normal(random_);
-      const kernels::AttentionSequence rows[] = {
-          {cache_->layer_table(id, layer).data(), 0, n, kernels::KernelClass::kPrefill}};
-      const MatrixView<const float> k(numbers.data(), n, kKvHeads * kHeadDim);
-      kernels::write_kv(context_, cache_->layer(layer), rows, slots, k, k);
-    }
-  }
-
-  void grow(bool rolls_back) {
-    if (ids_.empty()) return;
-    const SequenceId id = one();
-    auto reservation = cache_->reserve(id, below(40));
-    if (!reservation.is_ok()) return;
-    write(id, reservation->begin(), reservation->end());
-    if (rolls_back) {
-      reservation->rollback();
-      ++did["rolled back"];
-    } else {
-      reservation->commit();
-      ++did["grew"];
-    }
-  }
-
-  void fork() {
-    if (ids_.empty() || ids_.size() >= 5) return;
-    const auto copy = cache_->fork(one());
-    ASSERT_TRUE(copy.is_ok());
-    ids_.push_back(*copy);
-    ++did["forked"];
-  }
-
-  void cut() {
-    if (ids_.empty()) return;
-    const SequenceId id = one();
-    ASSERT_TRUE(cache_->truncate(id, below(cache_->length(id) + 1)).is_ok());
-    ++did["cut"];
-  }
-
-  void remove() {
-    if (ids_.empty()) return;
-    const SequenceId id = one();
-    const int32_t begin = below(cache_->length(id) + 1);
-    const int32_t end = begin + below(cache_->length(id) - begin + 1);
-    const Status status = cache_->remove(id, begin, end, [&](std::span<const int32_t> by) {
-      write(id, begin, begin + static_cast<int32_t>(by.size()));
-    });
-    did["removed"] += status.is_ok() ? 1 : 0;
-  }
-
-  /// What a shift, a fusion and Self-Extend do.
-  void overwrite() {
-    if (ids_.empty()) return;
-    const SequenceId id = one();
-    const int32_t begin = below(cache_->length(id) + 1);
-    const int32_t end = begin + below(cache_->length(id) - begin + 1);
-    if (!cache_->make_writable(id, begin, end).is_ok()) return;
-    write(id, begin, end);
-    ++did["overwritten"];
-  }
-
-  void free_or_compact() {
-    if (!ids_.empty() && below(3) == 0) {
-      const int32_t which = below(static_cast<int32_t>(ids_.size()));
-      cache_->free_sequence(ids_[which]);
-      ids_.erase(ids_.begin() + which);
-      ++did["freed"];
-    }
-    did["moved"] +=
-        cache_->give_back_memory({.slack_pages = 0, .slack_divisor = 1 << 20}).moved_pages;
-  }
-
-  std::mt19937 random_;
-  test::TestPool pool_{1};
-  kernels::Context context_{pool_, kernels::best_isa()};
-  std::unique_ptr<Cache> cache_;
-  std::vector<SequenceId> ids_;
-};
+}
 
 class DigestsProperty : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(DigestsProperty, AreThoseOfWhatThePagesHold) {
-  Walk walk(GetParam());
+  CacheWalk walk(GetParam());
   for (int i = 0; i < 4'000; ++i) {
     walk.step();
-    walk.check();
+    check(walk);
     if (HasFatalFailure()) FAIL() << "step " << i;
   }
   for (const char* what :
