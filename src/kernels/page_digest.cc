@@ -28,8 +28,8 @@ int64_t packed_bytes(const DigestLayout& layout, int32_t n_heads) {
 
 int64_t n_blocks(int64_t n_pages) { return (n_pages + kBlockPages - 1) / kBlockPages; }
 
-/// Calls fn(query, begin, n, score) for each block of each query, n pages from `begin` on, which
-/// calls score(scores, stride): scores[h * stride + i] = that of page begin + i.
+/// Calls fn(query, begin, n, worker, score) for each block of each query, n pages from `begin` on,
+/// which calls score(scores, stride): scores[h * stride + i] = that of page begin + i.
 template <class Query, class Fn>
 void score_blocks(const Context& context, const PagedDigests& digests, int32_t n_heads, float scale,
                   std::span<const Query> queries, const Fn& fn) {
@@ -56,12 +56,12 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
   // another's. With more than two workers it was not measured.
   const int32_t parts_ahead = n_queries == 1 && context.pool.size() <= 2 ? 4 : 1;
   // A block of all queries before the next block: rows of one sequence read the same pages.
-  context.pool.run(n_blocks(most_pages) * n_queries, [&](int64_t task, int) {
+  context.pool.run(n_blocks(most_pages) * n_queries, [&](int64_t task, int worker) {
     const Query& query = queries[task % n_queries];
     const int64_t n_pages = std::ssize(query.pages), begin = task / n_queries * kBlockPages;
     if (begin >= n_pages) return;
     const int64_t end = std::min(n_pages, begin + kBlockPages);
-    fn(query, begin, end - begin, [&](float* scores, int64_t stride) {
+    fn(query, begin, end - begin, worker, [&](float* scores, int64_t stride) {
       const ScoreRows rows = {.digests = digests,
                               .query = packed_at(task % n_queries),
                               .n_heads = n_heads,
@@ -69,6 +69,7 @@ void score_blocks(const Context& context, const PagedDigests& digests, int32_t n
                               .n_pages = n_pages,
                               .scores = scores,
                               .stride = stride,
+                              .is_first = task < context.pool.size(),
                               .next_begin = begin + context.pool.size() * kBlockPages,
                               .n_parts_ahead = parts_ahead};
       fns.score(rows, begin, end);
@@ -109,7 +110,7 @@ void score_digests(const Context& context, const PagedDigests& digests, int32_t 
                    float scale, std::span<const DigestQuery> queries) {
   for (const DigestQuery& query : queries) WEFT_CHECK(query.stride >= std::ssize(query.pages));
   score_blocks(context, digests, n_heads, scale, queries,
-               [](const DigestQuery& query, int64_t begin, int64_t, const auto& score) {
+               [](const DigestQuery& query, int64_t begin, int64_t, int, const auto& score) {
                  score(query.scores + begin, query.stride);
                });
 }
@@ -126,12 +127,15 @@ void score_groups(const Context& context, const PagedDigests& digests, int32_t n
     WEFT_CHECK(query.of_groups.columns == std::ssize(query.pages));
   }
   const ScoreGroupsFns& fns = pick_score_groups_fns(context.isa);
-  score_blocks(context, digests, n_heads, scale, queries,
-               [&](const GroupQuery& query, int64_t begin, int64_t n, const auto& score) {
-                 float* const block = query.of_heads + begin / kBlockPages * block_floats(n_heads);
-                 score(block, kBlockPages);
-                 fns.sum_block(block, n_heads, n);
-               });
+  score_blocks(
+      context, digests, n_heads, scale, queries,
+      [&](const GroupQuery& query, int64_t begin, int64_t n, int worker, const auto& score) {
+        auto* const scores =
+            context.workspace->of_worker<float>(worker, Use::kScratch, block_scores(n_heads));
+        score(scores, kBlockPages);
+        float* const block = query.of_heads + begin / kBlockPages * block_floats(n_heads);
+        fns.sum_block(scores, n_heads, n, block);
+      });
   context.pool.run(std::ssize(queries) * n_kv_heads, [&](int64_t task, int) {
     const GroupQuery& query = queries[task / n_kv_heads];
     const GroupBlocks blocks = {.blocks = query.of_heads,
@@ -147,6 +151,7 @@ void count_score_digests(const DigestLayout& layout, int32_t n_heads, int64_t n_
                          WorkspaceSize& size) {
   size.of_op(Use::kActivations, n_queries * packed_bytes(layout, n_heads));
   size.of_op(Use::kActivationScale, n_queries * n_heads * int64_t{sizeof(float)});
+  size.of_worker(Use::kScratch, block_scores(n_heads) * int64_t{sizeof(float)});
 }
 
 }  // namespace weft::kernels

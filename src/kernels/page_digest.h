@@ -63,8 +63,9 @@ struct GroupQuery {
 /// Floats of GroupQuery::of_heads: some more than one of each page and head.
 int64_t group_query_floats(int32_t n_heads, int64_t n_pages);
 
-/// of_groups = what group_scores (top_pages.h) makes of score_digests' scores, but for rounding,
-/// and sooner. A row's depend on it alone.
+/// of_groups = what group_scores (top_pages.h) makes of score_digests' scores, but for rounding: of
+/// how far a score lies below the largest of its block to f16 (-inf beyond its range). A row's
+/// depend on it alone.
 void score_groups(const Context& context, const PagedDigests& digests, int32_t n_heads, float scale,
                   std::span<const GroupQuery> queries);
 

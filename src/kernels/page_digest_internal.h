@@ -34,6 +34,7 @@ struct ScoreRows {
   int64_t n_pages;
   float* scores;  // [n_heads][stride], of the pages that are scored
   int64_t stride;
+  bool is_first;       // of the worker's blocks: none before has asked for its digests
   int64_t next_begin;  // of the block that the worker most likely takes next, or any after the last
   int32_t n_parts_ahead;  // four pages each, a power of two: what is asked for meanwhile
 };

@@ -146,6 +146,20 @@ Threshold find_threshold(const int32_t* keys, int64_t n_pages, int64_t n_padded,
   return {static_cast<int32_t>(low), n_from_low};
 }
 
+#if defined(__AVX512F__)
+/// The indices of the keys above the limit come to the beginning of keys, never past those that
+/// have been read.
+void gather_above(int32_t* keys, int64_t n_padded, int32_t limit) {
+  I32 places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  int32_t* to = keys;
+  for (int64_t i = 0; i < n_padded; i += kLanes) {
+    const Mask counts = greater(load_i32(keys + i), limit);
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(counts, places));
+    to += __builtin_popcount(mask_bits(counts));
+    places = _mm512_add_epi32(places, _mm512_set1_epi32(kLanes));
+  }
+}
+#else
 /// Of each byte the places of its set bits, the lowest first.
 struct BitPlaces {
   uint8_t of[256][8] = {};
@@ -179,6 +193,7 @@ void gather_above(int32_t* keys, int64_t n_padded, int32_t limit) {
     }
   }
 }
+#endif
 
 void choose(const float* scores, int64_t n_pages, int32_t* keys, int32_t* chosen,
             int64_t n_chosen) {

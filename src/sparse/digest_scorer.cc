@@ -86,7 +86,7 @@ void DigestScorer::score_sums(const kernels::Context& context, const kv::Selecti
   }
 }
 
-// A block of 32 pages more or less is of a row, not of a page.
+// A block of pages more or less is of a row, not of a page.
 int64_t DigestScorer::scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const {
   constexpr int64_t kPages = 1024;
   return kernels::group_query_floats(n_heads, kPages) / kPages + 1;
