@@ -178,7 +178,8 @@ void fail_everywhere(
   ASSERT_TRUE(expected.has_value());
   ASSERT_EQ(good_run(), expected);
   int64_t in_use_before = 0, n_allocations = 0;
-  for (int i = 0; i == 0 || (in_use != in_use_before && i < 10); ++i) {  // a worker's scratch: below
+  // More than once: a worker's scratch, as below.
+  for (int i = 0; i == 0 || (in_use != in_use_before && i < 10); ++i) {
     in_use_before = in_use;
     allocations = 0;
     ASSERT_EQ(good_run(), expected);
