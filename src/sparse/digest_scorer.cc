@@ -30,17 +30,15 @@ void DigestScorer::prepare(const kernels::Context& context, const kv::SelectingL
   for (size_t i = 0; i < rows.size(); ++i) {
     const Candidates& one = rows[i];
     const kv::SequenceId sequence = one.row->sequence;
-    const Made now = {.sequence = sequence,
-                      .changes = layer.cache.changes(sequence),
-                      .moves = layer.cache.moves(),
-                      .first = one.first,
-                      .n_pages = of_layer[i].n_pages};
-    const int64_t n_known = now == of_layer[i] ? now.n_pages : 0, n_pages = std::ssize(one.pages);
-    digests_ =
-        layer.cache.digests(context, layer.layer, one.pages.subspan(std::min(n_known, n_pages)));
+    const Pages pages = {.sequence = sequence,
+                         .changes = layer.cache.changes(sequence),
+                         .moves = layer.cache.moves(),
+                         .first = one.first};
+    const int64_t n_pages = std::ssize(one.pages);
+    const int64_t n_made = pages == of_layer[i].of ? std::min(of_layer[i].n_pages, n_pages) : 0;
+    digests_ = layer.cache.digests(context, layer.layer, one.pages.subspan(n_made));
     const int64_t n_committed = layer.cache.length(sequence) / layer.cache.page_tokens();
-    of_layer[i] = now;
-    of_layer[i].n_pages = std::clamp<int64_t>(n_committed - one.first, 0, n_pages);
+    of_layer[i] = {pages, std::clamp<int64_t>(n_committed - one.first, 0, n_pages)};
   }
 }
 

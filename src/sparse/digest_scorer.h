@@ -33,15 +33,19 @@ class DigestScorer : public PageScorer {
   const kv::LayerDigests& digests() const { return digests_; }
 
  private:
-  /// Of the pages of a row's sequence from its first candidate on so many are full, committed and
-  /// have digests, unless its committed slots change, or pages move.
-  struct Made {
+  /// A row's pages from its first candidate on, as long as none of its sequence's committed slots
+  /// changes and no page moves.
+  struct Pages {
     kv::SequenceId sequence{};
     int64_t changes = -1;
     int64_t moves = -1;
     int32_t first = 0;
+    bool operator==(const Pages&) const = default;
+  };
+  /// So many of them are full, committed and have digests.
+  struct Made {
+    Pages of;
     int64_t n_pages = 0;
-    bool operator==(const Made&) const = default;
   };
   void score_shares(const kernels::Context& context, const kv::SelectingLayer& layer,
                     std::span<const Candidates> rows);
