@@ -19,23 +19,48 @@ int32_t part_tokens_of(const KvLayout& layout, const MassQuery& query) {
   return query.part_tokens == 0 ? layout.page_tokens : query.part_tokens;
 }
 
+/// What one KV head of a query goes through, and by what parts it has scores.
+struct Slots {
+  const int32_t* table;
+  int32_t entry_tokens, part_tokens;
+  int64_t n;
+
+  Slots(const KvLayout& layout, const MassQuery& query, int64_t kv_head)
+      : table(query.pages.data()),
+        entry_tokens(layout.page_tokens),
+        part_tokens(part_tokens_of(layout, query)),
+        n(slots_of(layout, query)) {
+    if (query.heads.empty()) return;
+    const HeadPages& head = query.heads[kv_head];
+    table = head.table;
+    entry_tokens = part_tokens = head.entry_tokens;
+    n = head.last_slot + int64_t{1};
+  }
+  int64_t n_scores() const { return (n + part_tokens - 1) / part_tokens; }
+};
+
 /// Runs `fn` over all tasks.
 void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
               std::span<const MassQuery> queries, int64_t worker_floats,
               void (*fn)(const MassRows&, int32_t, int64_t, float*)) {
   int64_t most_slots = 0;
   for (const MassQuery& query : queries) {
-    most_slots = std::max(most_slots, slots_of(kv.layout, query));
+    for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+      most_slots = std::max(most_slots, Slots(kv.layout, query, head).n);
+    }
   }
   const int64_t n_parts = (most_slots + kMassSlots - 1) / kMassSlots;
   const int64_t n_tasks = n_parts * kv.layout.n_kv_heads;  // of a query
   context.pool.run(std::ssize(queries) * n_tasks, [&](int64_t task, int worker) {
     const MassQuery& query = queries[task / n_tasks];
+    const auto kv_head = narrow<int32_t>(task % kv.layout.n_kv_heads);
+    const Slots slots(kv.layout, query, kv_head);
     const MassRows rows = {.kv = kv,
                            .codec = &kv_codec(context.isa, kv.layout.k_type),
-                           .pages = query.pages.data(),
-                           .n_slots = slots_of(kv.layout, query),
-                           .part_tokens = part_tokens_of(kv.layout, query),
+                           .table = slots.table,
+                           .entry_tokens = slots.entry_tokens,
+                           .n_slots = slots.n,
+                           .part_tokens = slots.part_tokens,
                            .group = n_heads / kv.layout.n_kv_heads,
                            .q = query.q,
                            .scales = query.scales.data(),
@@ -43,32 +68,39 @@ void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
                            .stride = query.stride};
     const int64_t begin = task % n_tasks / kv.layout.n_kv_heads * kMassSlots;
     if (begin >= rows.n_slots) return;
-    fn(rows, narrow<int32_t>(task % kv.layout.n_kv_heads), begin,
+    fn(rows, kv_head, begin,
        context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats));
   });
 }
 
-/// Aborts unless shapes agree; n_scores: what a head's row of scores has to have room for.
-void check_queries(const PagedKv& kv, int32_t n_heads, std::span<const MassQuery> queries,
-                   int64_t (*n_scores)(const KvLayout&, const MassQuery&)) {
+/// Aborts unless shapes agree.
+void check_queries(const PagedKv& kv, int32_t n_heads, std::span<const MassQuery> queries) {
   WEFT_CHECK(n_heads > 0 && n_heads % kv.layout.n_kv_heads == 0);
   for (const MassQuery& query : queries) {
     WEFT_CHECK(std::ssize(query.scales) == n_heads);
-    WEFT_CHECK(query.stride >= n_scores(kv.layout, query));
     if (query.pages.empty()) continue;
     WEFT_CHECK(query.last_page_tokens > 0 && query.last_page_tokens <= kv.layout.page_tokens);
   }
+}
+
+void check_parts(const KvLayout& layout, const MassQuery& query, int32_t kv_head) {
+  const Slots slots(layout, query, kv_head);
+  WEFT_CHECK(slots.part_tokens == layout.page_tokens || slots.part_tokens == kRunTokens);
+  WEFT_CHECK(query.heads.empty() || slots.n % slots.entry_tokens == 0);
+  WEFT_CHECK(query.stride >= slots.n_scores());
 }
 
 }  // namespace
 
 void page_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
                std::span<const MassQuery> queries) {
-  check_queries(kv, n_heads, queries, [](const KvLayout& layout, const MassQuery& query) {
-    const int64_t part_tokens = part_tokens_of(layout, query);
-    WEFT_CHECK(part_tokens == layout.page_tokens || part_tokens == kRunTokens);
-    return (slots_of(layout, query) + part_tokens - 1) / part_tokens;
-  });
+  check_queries(kv, n_heads, queries);
+  for (const MassQuery& query : queries) {
+    WEFT_CHECK(query.heads.empty() || std::ssize(query.heads) == kv.layout.n_kv_heads);
+    for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
+      check_parts(kv.layout, query, head);
+    }
+  }
   const PageMassFns& fns = pick_page_mass_fns(context.isa);
   run_mass(context, kv, n_heads, queries,
            fns.scratch(n_heads / kv.layout.n_kv_heads, kv.layout.head_dim), fns.pages);
@@ -76,7 +108,10 @@ void page_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
 
 void token_scores(const Context& context, const PagedKv& kv, int32_t n_heads,
                   std::span<const MassQuery> queries) {
-  check_queries(kv, n_heads, queries, slots_of);
+  check_queries(kv, n_heads, queries);
+  for (const MassQuery& query : queries) {
+    WEFT_CHECK(query.heads.empty() && query.stride >= slots_of(kv.layout, query));
+  }
   const PageMassFns& fns = pick_page_mass_fns(context.isa);
   run_mass(context, kv, n_heads, queries,
            fns.scratch(n_heads / kv.layout.n_kv_heads, kv.layout.head_dim), fns.tokens);

@@ -21,11 +21,15 @@ struct MassQuery {
   int32_t part_tokens = 0;         // page_mass: that have a score, kRunTokens; 0: whole pages
   float* scores = nullptr;
   int64_t stride = 0;
+  // page_mass: [n_kv_heads] lists of pages or runs, each full and with a score, in place of pages,
+  // last_page_tokens and part_tokens. Weights do not count.
+  std::span<const HeadPages> heads = {};
 };
 
 /// scores[h * stride + i] = log of the sum over page pages[i]'s tokens of exp(scales[h] * q_h . k):
 /// less the log of their sum over all pages, the page's share of the head's attention. With
-/// part_tokens i counts the parts of all pages that have a token. stride is at least their number.
+/// part_tokens i counts the parts of all pages that have a token, with lists the entries of the
+/// head's. stride is at least their number.
 /// Products are decode attention's: where that rounds queries to integers (K in blocks, with VNNI)
 /// this does too. NaN where a token's product is NaN or +inf. Scores depend on their page, query
 /// and head alone.

@@ -11,9 +11,14 @@ namespace {
 /// head_dim rounded up to whole registers.
 int32_t padded(int32_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
 
-/// q, scores of a block of keys, and those of all the task's slots.
+/// q, and scores of a block of keys.
+int64_t score_floats(int32_t group, int32_t head_dim) {
+  return int64_t{group} * (padded(head_dim) + kBlockKeys);
+}
+
+/// And of all the task's slots, with what a register has more at the end.
 int64_t scratch_floats(int32_t group, int32_t head_dim) {
-  return int64_t{group} * (padded(head_dim) + kBlockKeys + kMassSlots);
+  return score_floats(group, head_dim) + int64_t{group} * kMassSlots + kLanes;
 }
 
 /// Calls fn(h, slot, n, scores) for each head of the group and block of keys: scores [n] of the
@@ -37,7 +42,7 @@ void for_scores(const MassRows& rows, int32_t kv_head, int64_t begin, float* scr
   const int64_t end = task_end < rows.n_slots ? task_end : rows.n_slots;
   const auto block_at = [&](int64_t slot) -> KeySlots {
     const int64_t block_end = slot + kBlockKeys < end ? slot + kBlockKeys : end;
-    return {rows.pages, rows.kv.layout.page_tokens, kv_head, slot, block_end};
+    return {rows.table, rows.entry_tokens, kv_head, slot, block_end};
   };
   for (KeySlots now = block_at(begin), next; now.begin < now.end; now = next) {
     next = block_at(now.end);
@@ -56,36 +61,46 @@ void tokens(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch
              });
 }
 
-/// log of the sum of exp(x [n]), a page's or a part's. NaN if one is: max() may pass it over, the
-/// sum does not.
-float log_sum_exp(const float* x, int64_t n) {
-  float top = -INFINITY;
-  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
-  F32 sum = set1(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    float part[kLanes];
-    for (int j = 0; j < kLanes; ++j) part[j] = i + j < n ? x[i + j] : -INFINITY;
-    sum = add(sum, exp(sub(load(part), set1(top))));
+/// out[i] = log of the sum of exp(x[t * n_parts + i]) over part i's tokens t. NaN if one of them
+/// is: max() may pass it over, the sum does not. Parts are lanes: summed one by one, across the
+/// lanes of a register, a run of eight took longer than its products. What lanes after the last
+/// part find is no matter.
+void log_sums_exp(const float* x, int32_t part_tokens, int64_t n_parts, float* out) {
+  for (int64_t first = 0; first < n_parts; first += kLanes) {
+    F32 top = set1(-INFINITY), sum = set1(0.0f);
+    for (int32_t t = 0; t < part_tokens; ++t) top = max(load(x + t * n_parts + first), top);
+    for (int32_t t = 0; t < part_tokens; ++t) {
+      sum = add(sum, exp(sub(load(x + t * n_parts + first), top)));
+    }
+    float tops[kLanes], sums[kLanes];
+    store(tops, top);
+    store(sums, sum);
+    for (int32_t i = 0; i < kLanes && first + i < n_parts; ++i) {
+      out[first + i] = tops[i] + logf(sums[i]);
+    }
   }
-  return top + logf(reduce_add(sum));
 }
 
 void pages(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch) {
-  const int32_t part_tokens = rows.part_tokens;
-  float* const all = scratch + scratch_floats(rows.group, rows.kv.layout.head_dim) -
-                     int64_t{rows.group} * kMassSlots;
+  const int32_t part_tokens = rows.part_tokens, shift = __builtin_ctz(part_tokens);
+  const int64_t left = rows.n_slots - begin, n_slots = left < kMassSlots ? left : kMassSlots;
+  const int64_t n_parts = (n_slots + part_tokens - 1) / part_tokens;
+  float* const by_token = scratch + score_floats(rows.group, rows.kv.layout.head_dim);
+  for (int64_t slot = n_slots; slot < n_parts * part_tokens; ++slot) {  // of the last part
+    for (int32_t h = 0; h < rows.group; ++h) {
+      by_token[h * kMassSlots + (slot & (part_tokens - 1)) * n_parts + (slot >> shift)] = -INFINITY;
+    }
+  }
   for_scores(rows, kv_head, begin, scratch,
              [&](int32_t h, int64_t slot, int64_t n, const float* scores) {
-               memcpy(all + h * kMassSlots + (slot - begin), scores, n * sizeof(float));
+               float* const to = by_token + h * kMassSlots;
+               for (int64_t at = slot - begin; at < slot - begin + n; ++at) {
+                 to[(at & (part_tokens - 1)) * n_parts + (at >> shift)] = *scores++;
+               }
              });
-  for (int64_t slot = begin; slot < begin + kMassSlots && slot < rows.n_slots;
-       slot += part_tokens) {
-    const int64_t left = rows.n_slots - slot;
-    const int64_t n = left < part_tokens ? left : part_tokens;
-    for (int32_t h = 0; h < rows.group; ++h) {
-      float* const to = rows.scores + (kv_head * rows.group + h) * rows.stride;
-      to[slot / part_tokens] = log_sum_exp(all + h * kMassSlots + (slot - begin), n);
-    }
+  for (int32_t h = 0; h < rows.group; ++h) {
+    float* const to = rows.scores + (kv_head * rows.group + h) * rows.stride + (begin >> shift);
+    log_sums_exp(by_token + h * kMassSlots, part_tokens, n_parts, to);
   }
 }
 

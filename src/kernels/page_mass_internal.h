@@ -12,13 +12,15 @@ namespace weft::kernels {
 /// Slots of one task: whole pages of every size.
 inline constexpr int32_t kMassSlots = 512;
 
-/// The pages of a query as a sequence: slot i * page_tokens + t is token t of pages[i].
+/// The pages, or runs, of a query and KV head as a sequence: slot i * entry_tokens + t is token t
+/// of table[i].
 struct MassRows {
   PagedKv kv;
   const KvCodecFns* codec;
-  const int32_t* pages;
+  const int32_t* table;
+  int32_t entry_tokens;
   int64_t n_slots;
-  int32_t part_tokens;  // page_tokens, or of a part of a page
+  int32_t part_tokens;  // entry_tokens, or of a part of a page
   int32_t group;        // heads that share a KV head
   const float* q;       // [n_heads][head_dim]
   const float* scales;  // [n_heads]

@@ -172,6 +172,58 @@ TEST(PageMass, AScoreDependsOnItsPageQueryAndHeadAlone) {
   }
 }
 
+// Lists of another length for each KV head, of runs or of pages, in any order and more than a
+// task's slots: the bits of a run or a page by itself.
+TEST(PageMass, OfListsOfEachKvHeadEveryEntryHasItsOwnScore) {
+  for (const DType type : {DType::kF16, DType::kF32, DType::kQ8_0, DType::kQ4_0}) {
+    const Shape shape{64, 2, 3, 32, type};
+    KvPages memory(shape.layout(), 40, 4);
+    for (const int32_t entry_tokens : {kRunTokens, shape.page_tokens}) {
+      const int32_t n_parts = shape.page_tokens / entry_tokens;
+      Row all(shape, memory.shuffled(5), shape.page_tokens, 6);
+      all.part_tokens = entry_tokens;
+      std::vector<std::vector<int32_t>> lists(2);
+      std::vector<std::vector<int64_t>> places(2);  // among the parts of all.pages
+      std::mt19937 random(7);
+      for (const size_t head : {0, 1}) {
+        for (int64_t i = 0; i < 40 * n_parts; ++i) places[head].push_back(i);
+        std::ranges::shuffle(places[head], random);
+        if (head == 0) places[head].resize(7);
+        for (const int64_t place : places[head]) {
+          lists[head].push_back(all.pages[place / n_parts] * n_parts + place % n_parts);
+        }
+      }
+      for (const Isa isa : machine_isas()) {
+        const auto want = run(page_mass, isa, 1, memory.kv(), 6, {all})[0];
+        for (const int n_threads : {1, 3}) {
+          const int64_t stride = 40 * n_parts + 2;
+          std::vector<float> got(6 * stride, kGuard);
+          std::vector<HeadPages> heads;
+          for (const auto& list : lists) {
+            const auto n = static_cast<int32_t>(std::ssize(list));
+            heads.push_back({list.data(), n * entry_tokens - 1, entry_tokens});
+          }
+          MassQuery query = {.q = all.q.data(), .scales = all.scales, .scores = got.data()};
+          query.stride = stride;
+          query.heads = heads;
+          TestPool pool(n_threads);
+          page_mass({.pool = pool, .isa = isa}, memory.kv(), 6, {{query}});
+          for (int64_t head = 0; head < 6; ++head) {
+            const std::vector<int64_t>& of_head = places[head / 3];
+            for (size_t i = 0; i < of_head.size(); ++i) {
+              ASSERT_EQ(got[head * stride + i], want[head * 40 * n_parts + of_head[i]])
+                  << isa_name(isa) << " head " << head << " entry " << i;
+            }
+            const auto row_end = got.begin() + (head + 1) * stride;
+            EXPECT_EQ(std::count(got.begin() + head * stride + of_head.size(), row_end, kGuard),
+                      stride - std::ssize(of_head));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PageMass, ANanOrAnInfiniteScoreIsSeenInItsPageAlone) {
   const Shape shape{32, 1, 2, 16, DType::kF32};
   KvPages memory(shape.layout(), 5, 6);

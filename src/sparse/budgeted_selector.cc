@@ -156,8 +156,8 @@ void BudgetedSelector::score(const kernels::Context& context, const kv::Selectin
     scorer_->score(context, layer, candidates_);
     add_time(prepared_ns, counters_.score_ns);
     for (const Candidates& one : candidates_) {
-      counters_.index_bytes_read +=
-          scorer_->bytes_read(layer.cache.layout(), std::ssize(one.pages), one.n_chosen);
+      counters_.index_bytes_read += scorer_->bytes_read(layer.cache.layout(), layer.layer,
+                                                        std::ssize(one.pages), one.n_chosen);
     }
     return;
   }

@@ -23,7 +23,8 @@ class DigestScorer : public PageScorer {
                std::span<const Candidates> rows) override;
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
+  int64_t bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                     int64_t) const override {
     return n_pages * kv::page_digest_bytes(format_, layout);
   }
   int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override;

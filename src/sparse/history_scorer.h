@@ -25,7 +25,8 @@ class HistoryScorer : public PageScorer {
              std::span<const Candidates> rows) override;
   bool remembers() const override { return true; }
   void written(kv::SequenceId sequence, int32_t slot, int32_t layer) override;
-  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override {
+  int64_t bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                     int64_t) const override {
     return n_pages * layout.n_kv_heads * layout.page_tokens *
            row_bytes(layout.k_type, layout.head_dim);
   }

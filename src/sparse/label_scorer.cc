@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/narrow.h"
+#include "sparse/mass_scorer.h"
 
 namespace weft::sparse {
 
@@ -23,6 +24,12 @@ int64_t LabelScorer::n_refined(int64_t n_pages, int64_t n_chosen) const {
   const bool is_all = retains_ || format_.labels != kernels::LabelKind::kSides;
   if (is_all || half < kLeastRefinedPerChosen * n_chosen) return n;
   return std::min(half, kRefinedPerChosen * n_chosen);
+}
+
+// What is read in any case is not more than a sixteenth of the pages where a sample is drawn.
+int64_t LabelScorer::n_by_keys(int64_t n_pages, int64_t n_chosen) {
+  const int64_t n_looked_up = (n_pages - 1) / kLookedUpDivisor + 1;
+  return std::min(n_pages, kByKeysPerChosen * std::min(n_chosen, n_looked_up));
 }
 
 void LabelScorer::find_rows_to_cut(std::span<const Candidates> rows, Count n) {
@@ -92,7 +99,9 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
     coarse_.score(context, layer, cut_);
     cut(context, rows, &LabelScorer::n_labelled, labelled_);
   }
-  find_rows_to_cut(rows, &LabelScorer::n_refined);
+  const bool is_by_keys = layer.layer < end_by_keys_;
+  rows_.clear();
+  if (!is_by_keys) find_rows_to_cut(rows, &LabelScorer::n_refined);
   sides_.rows = rows_;
   if (!rows_.empty()) {
     estimate(context, layer, rows, kernels::LabelDepth::kSide, sides_);
@@ -105,6 +114,7 @@ void LabelScorer::score(const kernels::Context& context, const kv::SelectingLaye
   estimate(context, layer, rows, kernels::LabelDepth::kAll, both_);
   join_sides(layer.n_heads / n_kv_heads_);
   tell(context, rows, both_);
+  if (is_by_keys) look_at_keys(context, layer, rows);
 }
 
 void LabelScorer::weigh_fixed(const kernels::Context& context, const kv::SelectingLayer& layer,
@@ -205,6 +215,85 @@ void LabelScorer::join_sides(int64_t group) {
   }
 }
 
+void LabelScorer::look_at_keys(const kernels::Context& context, const kv::SelectingLayer& layer,
+                               std::span<const Candidates> rows) {
+  choose_by_keys(context, rows);
+  const auto entry_tokens = narrow<int32_t>(layer.cache.page_tokens() / n_parts_);
+  key_entries_.clear();
+  for (const kernels::PageChoice& choice : choices_) {
+    const Candidates& row = rows[(&choice - choices_.data()) / n_kv_heads_];
+    for (const int32_t place : choice.chosen) {
+      const int32_t page = place / row.n_parts;
+      key_entries_.push_back(row.pages[page] * row.n_parts + place - page * row.n_parts);
+    }
+  }
+  key_heads_.clear();
+  const int32_t* entry = key_entries_.data();
+  for (const kernels::PageChoice& choice : choices_) {
+    const auto n = narrow<int32_t>(std::ssize(choice.chosen));
+    key_heads_.push_back(
+        {.table = entry, .last_slot = n * entry_tokens - 1, .entry_tokens = entry_tokens});
+    entry += n;
+  }
+  of_keys_.resize(layer.n_heads / n_kv_heads_ * key_entries_.size());
+  scales_.assign(layer.n_heads, layer.scale);
+  mass_queries_.clear();
+  float* scores = of_keys_.data();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t n = std::ssize(choices_[i * n_kv_heads_].chosen);
+    mass_queries_.push_back({.q = rows[i].row->q,
+                             .scales = scales_,
+                             .scores = scores,
+                             .stride = n,
+                             .heads = std::span(key_heads_).subspan(i * n_kv_heads_, n_kv_heads_)});
+    scores += layer.n_heads * n;
+  }
+  kernels::page_mass(context, layer.cache.layer(layer.layer), layer.n_heads, mass_queries_);
+  put_scores_of_keys(rows, layer.n_heads / n_kv_heads_);
+  tell(context, rows, both_);
+}
+
+void LabelScorer::choose_by_keys(const kernels::Context& context,
+                                 std::span<const Candidates> rows) {
+  const auto n_of = [&](const Candidates& row) {
+    const int64_t n_labelled = std::ssize(both_.queries[&row - rows.data()].places[0]);
+    return n_parts_ * std::min(n_labelled, n_by_keys(std::ssize(row.pages), row.n_chosen));
+  };
+  int64_t n_places = 0;
+  for (const Candidates& row : rows) n_places += n_kv_heads_ * n_of(row);
+  key_places_.resize(n_places);
+  choices_.clear();
+  std::span<int32_t> rest(key_places_);
+  for (const Candidates& row : rows) {
+    for (int64_t head = 0; head < n_kv_heads_; ++head) {
+      choices_.push_back({.scores = row.scores.row(head), .chosen = rest.first(n_of(row))});
+      rest = rest.subspan(n_of(row));
+    }
+  }
+  kernels::top_pages(context, choices_);
+}
+
+void LabelScorer::put_scores_of_keys(std::span<const Candidates> rows, int64_t group) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const kernels::LabelQuery& to = both_.queries[i];
+    const kernels::MassQuery& from = mass_queries_[i];
+    for (int64_t kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
+      const std::span<const int32_t> chosen = choices_[i * n_kv_heads_ + kv_head].chosen;
+      auto at = to.places[kv_head].begin();
+      for (int64_t j = 0; j < std::ssize(chosen); ++j) {
+        const auto page = narrow<int32_t>(chosen[j] / n_parts_);
+        const auto found = std::find(at, to.places[kv_head].end(), page);
+        if (found == to.places[kv_head].end()) continue;  // not labelled: scores were no numbers
+        at = found;                                       // both ascend
+        const int64_t part = (at - to.places[kv_head].begin()) * n_parts_ + chosen[j] % n_parts_;
+        for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          to.scores[head * to.stride + part] = from.scores[head * from.stride + j];
+        }
+      }
+    }
+  }
+}
+
 void LabelScorer::tell(const kernels::Context& context, std::span<const Candidates> rows,
                        const Stage& stage) {
   join_ == HeadsJoin::kBySum ? kernels::sum_shares(context, stage.page_scores)
@@ -223,17 +312,22 @@ void LabelScorer::tell(const kernels::Context& context, std::span<const Candidat
   }
 }
 
-int64_t LabelScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
+int64_t LabelScorer::bytes_read(const kernels::KvLayout& layout, int32_t layer, int64_t n_pages,
                                 int64_t n_chosen) const {
-  const int64_t n = n_labelled(n_pages, n_chosen), n_fine = n_refined(n_pages, n_chosen);
+  const bool is_by_keys = layer < end_by_keys_;
+  const int64_t n = n_labelled(n_pages, n_chosen);
+  const int64_t n_fine = is_by_keys ? n : n_refined(n_pages, n_chosen);
   const int64_t label_bytes = kv::page_label_bytes(format_, layout);
   if (format_.labels == kernels::LabelKind::kSides) {  // of the digest's middle
     const int64_t first_bytes =
         layout.n_kv_heads * kernels::first_side_bytes(kv::label_layout(format_, layout));
-    return coarse_.bytes_read(layout, n_pages, n_chosen) + n * first_bytes +
-           n_fine * (label_bytes - first_bytes);
+    // Of those that are chosen K is read twice, and is in the cache the second time.
+    const int64_t n_keys = is_by_keys ? n_by_keys(n_pages, n_chosen) : 0;
+    return coarse_.bytes_read(layout, layer, n_pages, n_chosen) + n * first_bytes +
+           n_fine * (label_bytes - first_bytes) + n_keys * key_bytes(layout);
   }
-  const int64_t digest_bytes = n < n_pages ? coarse_.bytes_read(layout, n_pages, n_chosen) : 0;
+  const int64_t digest_bytes =
+      n < n_pages ? coarse_.bytes_read(layout, layer, n_pages, n_chosen) : 0;
   return digest_bytes + n * label_bytes;
 }
 

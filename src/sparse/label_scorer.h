@@ -1,5 +1,6 @@
 // Pages from coarse to fine: digests tell which pages may be worth reading, labels of their tokens
-// which of these are, the sides of kSides labels before all of their bits.
+// which of these are, the sides of kSides labels before all of their bits, and in the first layers
+// that choose K itself.
 #pragma once
 
 #include <vector>
@@ -22,6 +23,12 @@ inline constexpr int64_t kLeastLabelled = 512;
 inline constexpr int64_t kRefinedPerChosen = 8;
 inline constexpr int64_t kLeastRefinedPerChosen = 4;
 
+/// In the first of the layers that choose, a third of them, sides rule out nothing, and the best
+/// pages by labels, so many for each that is chosen by its score, are scored once more by K itself:
+/// what these layers miss no later layer asks for (docs/sparse.md, "Runs").
+inline constexpr int64_t kKeysLayersDivisor = 3;
+inline constexpr int64_t kByKeysPerChosen = 2;
+
 /// What a head's shares are parts of: of what it gives the pages to choose from, so that each head
 /// has as much to say, or of all its attention, with the pages that are read in any case: a head
 /// that finds what it is after in these asks for little.
@@ -33,12 +40,14 @@ enum class HeadsJoin { kByMaximum, kBySum };
 class LabelScorer : public PageScorer {
  public:
   /// retains: how many pages are chosen is found by their scores; n_chosen is then the most, and no
-  /// more than that are scored by labels.
-  LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of, HeadsJoin join)
+  /// more than that are scored by labels. end_by_keys: layers before it are scored by K in the end.
+  LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of, HeadsJoin join,
+              int32_t end_by_keys)
       : format_(format),
         retains_(retains),
         shares_of_(shares_of),
         join_(join),
+        end_by_keys_(end_by_keys),
         coarse_(format, HeadsAgree::kByMaximum) {}
   void prepare(const kernels::Context& context, const kv::SelectingLayer& layer,
                std::span<const Candidates> rows) override {
@@ -46,12 +55,13 @@ class LabelScorer : public PageScorer {
   }
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
+  int64_t bytes_read(const kernels::KvLayout& layout, int32_t layer, int64_t n_pages,
                      int64_t n_chosen) const override;
   /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
-  /// two places; of pages that are read in any case exact ones; and what digests take.
+  /// two places; of an eighth of the pages scores by K, two places and entries; of pages that are
+  /// read in any case exact ones; and what digests take.
   int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override {
-    return (2 + 4 * n_parts + (shares_of_ == SharesOf::kAllPages ? 1 : 0)) * n_heads +
+    return (2 + 5 * n_parts + (shares_of_ == SharesOf::kAllPages ? 1 : 0)) * n_heads +
            coarse_.scratch_floats_per_page(n_heads, n_parts);
   }
   void count(kernels::Isa isa, const kernels::KvLayout& layout, int32_t n_heads, int64_t n_rows,
@@ -61,6 +71,8 @@ class LabelScorer : public PageScorer {
   /// How many of a row's n_pages are scored by labels, and by all bits of these.
   int64_t n_labelled(int64_t n_pages, int64_t n_chosen) const;
   int64_t n_refined(int64_t n_pages, int64_t n_chosen) const;
+  /// And by K, where the layer is scored by it.
+  static int64_t n_by_keys(int64_t n_pages, int64_t n_chosen);
   /// rows_ and cut_, whose scores are of whole pages: the rows that have more places than n lets
   /// through.
   using Count = int64_t (LabelScorer::*)(int64_t n_pages, int64_t n_chosen) const;
@@ -84,6 +96,11 @@ class LabelScorer : public PageScorer {
                    std::span<const Candidates> rows);
   void estimate(const kernels::Context& context, const kv::SelectingLayer& layer,
                 std::span<const Candidates> rows, kernels::LabelDepth depth, Stage& stage);
+  /// Of each row's best places, which tell() told, scores by K are in the place of those by labels.
+  void look_at_keys(const kernels::Context& context, const kv::SelectingLayer& layer,
+                    std::span<const Candidates> rows);
+  void choose_by_keys(const kernels::Context& context, std::span<const Candidates> rows);
+  void put_scores_of_keys(std::span<const Candidates> rows, int64_t group);
   /// Puts the scores by both bits in the place of those by sides, which stay for the others.
   void join_sides(int64_t group);
   /// The rows' scores are those of the stage, -inf where it has none.
@@ -96,6 +113,7 @@ class LabelScorer : public PageScorer {
   bool retains_;
   SharesOf shares_of_;
   HeadsJoin join_;
+  int32_t end_by_keys_;
   DigestScorer coarse_;
   int64_t n_kv_heads_ = 0;
   int64_t n_parts_ = 1;                           // of a page
@@ -111,6 +129,10 @@ class LabelScorer : public PageScorer {
   std::vector<float> scales_, of_fixed_pages_;
   std::vector<kernels::MassQuery> mass_queries_;
   std::vector<float> fixed_;  // [rows][n_heads]
+  // By K, of each row and KV head: the chosen parts' places among the candidates' and in the cache.
+  std::vector<int32_t> key_places_, key_entries_;
+  std::vector<kernels::HeadPages> key_heads_;
+  std::vector<float> of_keys_;  // [rows][n_heads][parts]
 };
 
 }  // namespace weft::sparse

@@ -10,11 +10,6 @@ namespace {
 
 constexpr int32_t kSparqDivisor = 4;
 
-int64_t key_bytes(const kernels::KvLayout& layout) {
-  const int64_t elements = int64_t{layout.n_kv_heads} * layout.page_tokens * layout.head_dim;
-  return row_bytes(layout.k_type, elements);
-}
-
 /// `out` = q of one head with its r components of largest magnitude alone; returns what share of
 /// the magnitudes they have.
 float keep_largest(std::span<const float> q, int64_t r, std::span<float> out) {
@@ -35,6 +30,11 @@ float keep_largest(std::span<const float> q, int64_t r, std::span<float> out) {
 }
 
 }  // namespace
+
+int64_t key_bytes(const kernels::KvLayout& layout) {
+  const int64_t elements = int64_t{layout.n_kv_heads} * layout.page_tokens * layout.head_dim;
+  return row_bytes(layout.k_type, elements);
+}
 
 std::span<const kernels::PageScores> MassReader::read(const kernels::Context& context,
                                                       const kv::SelectingLayer& layer,
@@ -105,7 +105,8 @@ void OracleScorer::score(const kernels::Context& context, const kv::SelectingLay
   }
 }
 
-int64_t OracleScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const {
+int64_t OracleScorer::bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                                 int64_t) const {
   return n_pages * key_bytes(layout);
 }
 
@@ -131,7 +132,8 @@ void SparqScorer::score(const kernels::Context& context, const kv::SelectingLaye
   kernels::group_scores(context, reader_.read(context, layer, rows, queries_, scales_));
 }
 
-int64_t SparqScorer::bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const {
+int64_t SparqScorer::bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                                int64_t) const {
   return n_pages * key_bytes(layout) / kSparqDivisor;
 }
 

@@ -10,6 +10,9 @@
 
 namespace weft::sparse {
 
+/// Of a page's K, all KV heads.
+int64_t key_bytes(const kernels::KvLayout& layout);
+
 /// Shares of attention that candidates get, [n_heads][pages] of each row, as logs of sums; q and
 /// scales may be others than the rows'.
 class MassReader {
@@ -34,7 +37,8 @@ class OracleScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
+  int64_t bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                     int64_t) const override;
   int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override {
     return n_heads * n_parts;
   }
@@ -57,7 +61,8 @@ class SparqScorer : public PageScorer {
  public:
   void score(const kernels::Context& context, const kv::SelectingLayer& layer,
              std::span<const Candidates> rows) override;
-  int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages, int64_t) const override;
+  int64_t bytes_read(const kernels::KvLayout& layout, int32_t, int64_t n_pages,
+                     int64_t) const override;
   int64_t scratch_floats_per_page(int32_t n_heads, int32_t /*n_parts*/) const override {
     return n_heads;
   }

@@ -39,7 +39,8 @@ inline constexpr Names kPolicies({
     Named{
         Policy::kLabels, "labels",
         "runs of eight tokens with the keys nearest to the query, by two to three bits a dimension "
-        "of each key, and past a sixteenth of all pages a sample"},
+        "of each key, in the first layers by the best of these keys themselves, and past a "
+        "sixteenth of all pages a sample"},
     Named{Policy::kLabelsSample, "labels-sample", "a sample by these bits that stands for all"},
     Named{Policy::kDoubleSparsity, "double-sparsity",
           "pages by 16 dimensions of each key (Double Sparsity)"},

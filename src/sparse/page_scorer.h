@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/context.h"
 #include "kernels/top_pages.h"
@@ -39,8 +40,9 @@ class PageScorer {
   virtual bool remembers() const { return false; }
   /// As PageSelector::written.
   virtual void written(kv::SequenceId, int32_t /*slot*/, int32_t /*layer*/) {}
-  /// What it reads to score a row's n_pages, of which n_chosen will be read; all KV heads.
-  virtual int64_t bytes_read(const kernels::KvLayout& layout, int64_t n_pages,
+  /// What it reads to score a row's n_pages in a layer, of which n_chosen will be read; all KV
+  /// heads.
+  virtual int64_t bytes_read(const kernels::KvLayout& layout, int32_t layer, int64_t n_pages,
                              int64_t n_chosen) const = 0;
   /// Floats that it keeps while it scores a page of n_parts for a row, beside the scores.
   virtual int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const = 0;
@@ -49,7 +51,9 @@ class PageScorer {
                      int64_t n_rows, kernels::WorkspaceSize& size) const = 0;
 };
 
-/// The policy's; null where no scores are needed: the newest pages are read.
-std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options);
+/// The policy's; null where no scores are needed: the newest pages are read. selects: of each layer
+/// whether it chooses.
+std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options,
+                                        const std::vector<bool>& selects);
 
 }  // namespace weft::sparse

@@ -1,5 +1,6 @@
 #include "sparse/selector.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sparse/budgeted_selector.h"
@@ -20,7 +21,22 @@ ReadQuality SparseCounters::all_quality() const {
   return all;
 }
 
-std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
+namespace {
+
+/// The layers before it that choose are a part of 1 / kKeysLayersDivisor of all that do, rounded
+/// up.
+int32_t end_of_first_layers(const std::vector<bool>& selects) {
+  const int64_t n_selecting = std::ranges::count(selects, true);
+  int64_t n_left = (n_selecting + kKeysLayersDivisor - 1) / kKeysLayersDivisor;
+  int32_t end = 0;
+  while (n_left > 0) n_left -= selects[end++] ? 1 : 0;
+  return end;
+}
+
+}  // namespace
+
+std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options,
+                                        const std::vector<bool>& selects) {
   switch (options.policy) {
     case Policy::kQuest:
     case Policy::kCuboid:
@@ -31,11 +47,12 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
       const bool retains = options.retain > 0;
       return std::make_unique<LabelScorer>(*digest_format(options), retains,
                                            retains ? SharesOf::kCandidates : SharesOf::kAllPages,
-                                           retains ? HeadsJoin::kByMaximum : HeadsJoin::kBySum);
+                                           retains ? HeadsJoin::kByMaximum : HeadsJoin::kBySum,
+                                           retains ? 0 : end_of_first_layers(selects));
     }
     case Policy::kDoubleSparsity:
       return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0,
-                                           SharesOf::kCandidates, HeadsJoin::kByMaximum);
+                                           SharesOf::kCandidates, HeadsJoin::kByMaximum, 0);
     case Policy::kGsa:
       return std::make_unique<DigestScorer>(*digest_format(options), HeadsAgree::kBySum);
     case Policy::kH2o:
@@ -55,7 +72,8 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options) {
 
 std::unique_ptr<CountingSelector> make_selector(const SparseOptions& options,
                                                 std::vector<bool> selects, Env& env) {
-  return std::make_unique<BudgetedSelector>(options, std::move(selects), env, make_scorer(options));
+  std::unique_ptr<PageScorer> scorer = make_scorer(options, selects);
+  return std::make_unique<BudgetedSelector>(options, std::move(selects), env, std::move(scorer));
 }
 
 // Scores and lists as BudgetedSelector has them, of each page of a row; vectors grow by doubling.
@@ -71,7 +89,7 @@ int64_t selection_bytes(const kernels::Context& context, const SparseOptions& op
     kernels::count_sample_pages(n_pages * n_parts, workspace);
     page_bytes += shape.layout.n_kv_heads * n_parts * 2 * sizeof(float);
   }
-  if (const std::unique_ptr<PageScorer> scorer = make_scorer(options)) {
+  if (const auto scorer = make_scorer(options, std::vector<bool>(shape.n_layers, true))) {
     page_bytes += scorer->scratch_floats_per_page(shape.n_heads, n_parts) * sizeof(float);
     scorer->count(context.isa, shape.layout, shape.n_heads, shape.n_rows, workspace);
   }
