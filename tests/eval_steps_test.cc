@@ -104,13 +104,30 @@ TEST_F(EvalSteps, ExamplesAnsweredTogetherAreEachAlone) {
   }
   EXPECT_GT(together.modes[2].kl, 0);
 
-  // Stopped wherever it asks, it gives all back.
+  // Stopped wherever it asks, it gives all back, and has the figures of the examples that are done.
+  int n_partial = 0;
   for (int stop_at = 1; stop_at < asked_together; stop_at += 7) {
     n_progress = 0;
-    const auto stop = [&](int64_t, int64_t) { return ++n_progress < stop_at; };
-    EXPECT_EQ(eval::evaluate(*engine, all, options, stop).status().code(), StatusCode::kCancelled);
+    int64_t n_done = 0;
+    const auto stop = [&](int64_t done, int64_t) {
+      n_done = done;
+      return ++n_progress < stop_at;
+    };
+    const auto stopped = eval::evaluate(*engine, all, options, stop);
     EXPECT_EQ(engine->kv_usage().held(), 0);
+    ASSERT_EQ(stopped.is_ok(), n_done > 0) << stopped.status().message();
+    if (n_done == 0) {
+      EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled);
+      continue;
+    }
+    n_partial += stopped->is_stopped() ? 1 : 0;
+    EXPECT_EQ(stopped->is_stopped(), n_done < std::ssize(all));
+    ASSERT_EQ(stopped->examples, n_done);
+    double kl = 0;
+    for (int64_t i = 0; i < n_done; ++i) kl += together.details[i].modes[2].kl / n_done;
+    EXPECT_NEAR(stopped->modes[2].kl, kl, 1e-12 + 1e-9 * kl);
   }
+  EXPECT_GT(n_partial, 0);
 }
 
 TEST_F(EvalSteps, WindowsOfOneStepGiveThePerplexityOfEachAlone) {

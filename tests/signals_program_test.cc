@@ -168,6 +168,8 @@ TEST_F(Signals, BenchmarksAndEvaluationsStop) {
       "speculation [", "weft: ");
   expect_stops({"eval", "passkey", "-m", model(), "--length", "500", "-t", "1", "--trials", "9999"},
                "passkey [", "stopped");
+  expect_stops({"eval", "passkey", "-m", model(), "--length", "500", "-t", "1", "--trials", "9999"},
+               " 3/9999 ", " of 9999 trials: the figures are of these");
   const std::vector<std::string> sparse = {
       "eval", "sparse",   "-m",  model(),      "--lengths", "500",    "-t",
       "1",    "--trials", "999", "--policies", "dense",     "--html", path("stopped.html")};

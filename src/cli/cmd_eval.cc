@@ -48,7 +48,8 @@ Json eval_json(const eval::EvalResult& result) {
   return {{"examples", result.examples},
           {"skipped", result.skipped},
           {"prompt_tokens_mean", result.prompt_tokens_mean},
-          {"modes", std::move(modes)}};
+          {"modes", std::move(modes)},
+          {"unfinished", result.is_stopped()}};
 }
 
 /// One JSON object a line and example.
@@ -139,10 +140,14 @@ Status run_eval(App& app, EvalFlags flags) {
     print_eval(result);
     print_sparse_total(*engine);
   }
-  if (!details) return Status::ok();
-  const std::string lines = details_lines(result);
-  WEFT_RETURN_IF_ERROR(details->append(std::as_bytes(std::span(lines))));
-  return details->commit();
+  if (details) {
+    const std::string lines = details_lines(result);
+    WEFT_RETURN_IF_ERROR(details->append(std::as_bytes(std::span(lines))));
+    WEFT_RETURN_IF_ERROR(details->commit());
+  }
+  if (!result.is_stopped()) return Status::ok();
+  return cancelled(fmt::format("stopped after {} of {} examples: the figures are of these",
+                               result.examples + result.skipped, result.n_asked));
 }
 
 struct PerplexityFlags {

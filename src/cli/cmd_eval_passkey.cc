@@ -58,7 +58,8 @@ Json result_json(const eval::PasskeyResult& result) {
   return {{"trials", result.trials.size()},
           {"correct", result.correct()},
           {"accuracy", 1.0 * result.correct() / result.trials.size()},
-          {"by_depth", std::move(by_depth)}};
+          {"by_depth", std::move(by_depth)},
+          {"unfinished", result.is_stopped()}};
 }
 
 Status run_passkey(App& app, PasskeyFlags flags) {
@@ -89,7 +90,9 @@ Status run_passkey(App& app, PasskeyFlags flags) {
     print_result(result, flags.options.length_tokens);
     print_sparse_total(*engine);
   }
-  return Status::ok();
+  if (!result.is_stopped()) return Status::ok();
+  return cancelled(fmt::format("stopped after {} of {} trials: the figures are of these",
+                               result.trials.size(), result.n_asked));
 }
 
 }  // namespace

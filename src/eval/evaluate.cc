@@ -316,8 +316,8 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
   std::vector<Samples> samples(options.modes.size());
   std::vector<double> prompt_tokens;
   EvalResult result;
-  const auto total = std::ssize(examples);
-  const auto goes_on = [&] { return progress(result.examples + result.skipped, total); };
+  result.n_asked = std::ssize(examples);
+  const auto goes_on = [&] { return progress(result.examples + result.skipped, result.n_asked); };
   const auto on_result = [&](ExampleResult details) {
     prompt_tokens.push_back(details.prompt_tokens.size());
     result.details.push_back(std::move(details));
@@ -325,17 +325,20 @@ Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& 
     return goes_on();
   };
   Evaluator evaluator(engine, options, rag, std::move(anchor), samples, goes_on, on_result);
-  for (const Example& example : examples) {
-    WEFT_ASSIGN_OR_RETURN(const fusion::Prompt prompt, evaluator.prompt_of(example));
-    if (prompt.n_tokens() + kAnswerTokens > engine.context_tokens()) {
-      ++result.skipped;
-    } else {
-      WEFT_RETURN_IF_ERROR(evaluator.add(example, prompt));
+  const auto run = [&]() -> Status {
+    for (const Example& example : examples) {
+      WEFT_ASSIGN_OR_RETURN(const fusion::Prompt prompt, evaluator.prompt_of(example));
+      if (prompt.n_tokens() + kAnswerTokens > engine.context_tokens()) {
+        ++result.skipped;
+      } else {
+        WEFT_RETURN_IF_ERROR(evaluator.add(example, prompt));
+      }
+      if (!goes_on()) return Evaluator::stopped();
     }
-    if (!goes_on()) return Evaluator::stopped();
-  }
-  // What was still held.
-  WEFT_RETURN_IF_ERROR(evaluator.answer_all());
+    return evaluator.answer_all();  // what was still held
+  };
+  const Status done = run();
+  if (!done.is_ok() && (done.code() != StatusCode::kCancelled || result.examples == 0)) return done;
   result.prompt_tokens_mean = mean_of(prompt_tokens);
   for (size_t m = 0; m < samples.size(); ++m) {
     const Samples& s = samples[m];

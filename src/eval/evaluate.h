@@ -56,9 +56,11 @@ struct ExampleResult {
 struct EvalResult {
   int64_t examples = 0;
   int64_t skipped = 0;  // prompts longer than the context
+  int64_t n_asked = 0;  // examples; more than those two where `progress` said to stop
   double prompt_tokens_mean = 0;
   std::vector<ModeResult> modes;  // as in the options
   std::vector<ExampleResult> details;
+  bool is_stopped() const { return examples + skipped < n_asked; }
 };
 
 /// What evaluate() runs.
@@ -66,7 +68,7 @@ engine::StepNeeds steps_of(const EvalOptions& options);
 
 /// Answers of several examples grow in the same steps, as many as the KV cache holds beside each
 /// other; each is what it is alone. `progress` is called after each example and in between;
-/// returning false ends with kCancelled.
+/// returning false ends with the examples that were done by then, or kCancelled where none was.
 Result<EvalResult> evaluate(engine::Engine& engine, const std::vector<Example>& examples,
                             const EvalOptions& options,
                             FunctionRef<bool(int64_t done, int64_t total)> progress);

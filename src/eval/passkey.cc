@@ -38,6 +38,16 @@ class Run {
 
   Result<PasskeyResult> run() {
     WEFT_RETURN_IF_ERROR(check_fits());
+    result_.n_asked = prompts_.options().n_trials;
+    const Status done = run_trials();
+    if (!done.is_ok() && (done.code() != StatusCode::kCancelled || result_.trials.empty())) {
+      return done;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Status run_trials() {
     for (int64_t g = 0; g < prompts_.n_groups(); ++g) {
       // In a cache that has no room for both there is no base, and each prompt is run by itself.
       const bool shares = holds_two();
@@ -54,10 +64,9 @@ class Run {
         if (!goes_on()) return stopped();
       }
     }
-    return std::move(result_);
+    return Status::ok();
   }
 
- private:
   static Status stopped() { return cancelled("the evaluation was stopped"); }
   bool goes_on() { return progress_(std::ssize(result_.trials), prompts_.options().n_trials); }
   int64_t needed_tokens() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,13 +34,16 @@ struct PasskeyAtDepth {
 
 struct PasskeyResult {
   std::vector<PasskeyTrial> trials;  // in the order in which they were run
+  int64_t n_asked = 0;               // trials; fewer were run where `progress` said to stop
+  bool is_stopped() const { return std::ssize(trials) < n_asked; }
   int64_t correct() const;
   std::vector<PasskeyAtDepth> by_depth() const;  // ascending
 };
 
 /// Two contexts of the KV cache serve best (EngineOptions::n_contexts): what prompts have in common
 /// is prefilled once then. kResourceExhausted where not even one prompt and its answer fit.
-/// `progress` as in evaluate(), in trials; it is asked before each layer of a prompt, too.
+/// `progress` as in evaluate(), in trials; it is asked before each layer of a prompt, too. Stopped,
+/// the trials until then are the result; before the first one it is kCancelled.
 Result<PasskeyResult> passkey(engine::Engine& engine, const PasskeyPrompts& prompts,
                               FunctionRef<bool(int64_t done, int64_t total)> progress);
 

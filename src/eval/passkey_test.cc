@@ -151,12 +151,27 @@ TEST_P(PasskeyRun, StopsWhenItIsToldTo) {
   int n_asked = 0;
   const auto whole = passkey(*engine, all, [&](int64_t, int64_t) { return ++n_asked > 0; });
   ASSERT_TRUE(whole.is_ok());
-  for (const int after : {0, 3, n_asked / 2, n_asked - 1}) {
-    int n = 0;
-    const auto stopped = passkey(*engine, all, [&](int64_t, int64_t) { return n++ < after; });
-    EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled) << after;
+  EXPECT_FALSE(whole->is_stopped());
+  for (const int after : {0, 3, n_asked / 2, n_asked - 2, n_asked - 1}) {
+    SCOPED_TRACE(after);
+    int n = 0, n_done = 0;
+    const auto stopped = passkey(*engine, all, [&](int64_t done, int64_t) {
+      n_done = static_cast<int>(done);
+      return n++ < after;
+    });
     EXPECT_EQ(n, after + 1);
     EXPECT_EQ(engine->kv_usage().held(), 0);
+    EXPECT_EQ(n_done > 0, after > 3);
+    if (n_done == 0) {
+      EXPECT_EQ(stopped.status().code(), StatusCode::kCancelled);
+      continue;
+    }
+    ASSERT_TRUE(stopped.is_ok()) << stopped.status().message();
+    EXPECT_EQ(stopped->is_stopped(), after < n_asked - 1);
+    ASSERT_EQ(stopped->trials.size(), n_done);
+    for (int i = 0; i < n_done; ++i) {
+      EXPECT_EQ(stopped->trials[i].answer_tokens, whole->trials[i].answer_tokens);
+    }
   }
 }
 

@@ -26,7 +26,6 @@ int64_t LabelScorer::n_refined(int64_t n_pages, int64_t n_chosen) const {
   return std::min(half, kRefinedPerChosen * n_chosen);
 }
 
-// What is read in any case is not more than a sixteenth of the pages where a sample is drawn.
 int64_t LabelScorer::n_by_keys(int64_t n_pages, int64_t n_chosen) {
   const int64_t n_looked_up = (n_pages - 1) / kLookedUpDivisor + 1;
   return std::min(n_pages, kByKeysPerChosen * std::min(n_chosen, n_looked_up));

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/page_mass.h"
 #include "kernels/token_labels.h"
 #include "kernels/top_pages.h"
@@ -24,8 +25,9 @@ inline constexpr int64_t kRefinedPerChosen = 8;
 inline constexpr int64_t kLeastRefinedPerChosen = 4;
 
 /// In the first of the layers that choose, a third of them, sides rule out nothing, and the best
-/// pages by labels, so many for each that is chosen by its score, are scored once more by K itself:
-/// what these layers miss no later layer asks for (docs/sparse.md, "Runs").
+/// pages by labels are scored once more by K itself, so many for each that is chosen: what these
+/// layers miss no later layer asks for (docs/sparse.md, "The first layers"). Where more than
+/// 1 / kLookedUpDivisor of the pages is chosen the rest is a sample, and so many of those are.
 inline constexpr int64_t kKeysLayersDivisor = 3;
 inline constexpr int64_t kByKeysPerChosen = 2;
 
@@ -40,7 +42,8 @@ enum class HeadsJoin { kByMaximum, kBySum };
 class LabelScorer : public PageScorer {
  public:
   /// retains: how many pages are chosen is found by their scores; n_chosen is then the most, and no
-  /// more than that are scored by labels. end_by_keys: layers before it are scored by K in the end.
+  /// more than that are scored by labels. end_by_keys: layers before it are scored by K in the end,
+  /// with SharesOf::kAllPages.
   LabelScorer(const kv::DigestFormat& format, bool retains, SharesOf shares_of, HeadsJoin join,
               int32_t end_by_keys)
       : format_(format),
@@ -48,7 +51,9 @@ class LabelScorer : public PageScorer {
         shares_of_(shares_of),
         join_(join),
         end_by_keys_(end_by_keys),
-        coarse_(format, HeadsAgree::kByMaximum) {}
+        coarse_(format, HeadsAgree::kByMaximum) {
+    WEFT_CHECK(end_by_keys == 0 || shares_of == SharesOf::kAllPages);
+  }
   void prepare(const kernels::Context& context, const kv::SelectingLayer& layer,
                std::span<const Candidates> rows) override {
     coarse_.prepare(context, layer, rows);
@@ -58,7 +63,7 @@ class LabelScorer : public PageScorer {
   int64_t bytes_read(const kernels::KvLayout& layout, int32_t layer, int64_t n_pages,
                      int64_t n_chosen) const override;
   /// Of each head, and of KV heads, of which there are no more, scores by one bit and by both, and
-  /// two places; of an eighth of the pages scores by K, two places and entries; of pages that are
+  /// two places; of an eighth of the pages scores by K, places and entries; of pages that are
   /// read in any case exact ones; and what digests take.
   int64_t scratch_floats_per_page(int32_t n_heads, int32_t n_parts) const override {
     return (2 + 5 * n_parts + (shares_of_ == SharesOf::kAllPages ? 1 : 0)) * n_heads +

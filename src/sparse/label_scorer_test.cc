@@ -106,7 +106,7 @@ TEST(Labels, DigestsLetThroughTheOnesThatLabelsChooseAmong) {
 // rule out too few to be looked at first.
 TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
   const kv::DigestFormat format = *digest_format({.policy = Policy::kLabels});
-  const LabelScorer scorer(format, false, SharesOf::kCandidates, HeadsJoin::kByMaximum, 2);
+  const LabelScorer scorer(format, false, SharesOf::kAllPages, HeadsJoin::kBySum, 2);
   const kernels::KvLayout layout = {DType::kF16, DType::kF16, 64, kKvHeads, kPageTokens};
   const int64_t digest = kv::page_digest_bytes(format, layout);
   const int64_t fifth = kv::page_label_bytes(format, layout) / 5;

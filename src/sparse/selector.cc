@@ -45,10 +45,10 @@ std::unique_ptr<PageScorer> make_scorer(const SparseOptions& options,
     case Policy::kLabelsSample: {
       // A share that is to be kept is of the candidates, and by logs.
       const bool retains = options.retain > 0;
-      return std::make_unique<LabelScorer>(*digest_format(options), retains,
-                                           retains ? SharesOf::kCandidates : SharesOf::kAllPages,
-                                           retains ? HeadsJoin::kByMaximum : HeadsJoin::kBySum,
-                                           retains ? 0 : end_of_first_layers(selects));
+      return std::make_unique<LabelScorer>(
+          *digest_format(options), retains, retains ? SharesOf::kCandidates : SharesOf::kAllPages,
+          retains ? HeadsJoin::kByMaximum : HeadsJoin::kBySum,
+          options.chooses_runs() ? end_of_first_layers(selects) : 0);
     }
     case Policy::kDoubleSparsity:
       return std::make_unique<LabelScorer>(*digest_format(options), options.retain > 0,

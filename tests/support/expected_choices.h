@@ -203,7 +203,8 @@ inline Scores expected_by_labels(Filled& setup, Policy policy, kv::SequenceId id
   const int64_t n_refined = std::min(half, kRefinedPerChosen * budget.n_chosen);
   if (n_labelled < n) cut(By::kDigest, n_labelled, 0.01);
   if (is_by_keys) {
-    const int64_t n_keys = kByKeysPerChosen * std::min(budget.n_chosen, (n - 1) / 16 + 1);
+    const int64_t n_keys =
+        std::min<int64_t>(n, kByKeysPerChosen * std::min(budget.n_chosen, (n - 1) / 16 + 1));
     Scores looked_up(kKvHeads, std::vector<double>(n * n_parts, 0.0));
     mark_others(scores_of(By::kLabels, n_parts, let_through), n_keys * n_parts, 0.0005, looked_up);
     return scores_of(By::kLabels, n_parts, let_through, nullptr, &looked_up);
