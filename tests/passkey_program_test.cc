@@ -51,7 +51,8 @@ TEST_F(PasskeyProgram, JsonHasTrialsByDepth) {
   const Json json = run.json();
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_THAT(names, ElementsAre("accuracy", "by_depth", "correct", "trials"));
+  EXPECT_THAT(names, ElementsAre("accuracy", "by_depth", "correct", "trials", "unfinished"));
+  EXPECT_EQ(json["unfinished"], false);
   EXPECT_EQ(json["trials"], 20);
   ASSERT_EQ(json["by_depth"].size(), 10u);
   int64_t correct = 0;

@@ -364,6 +364,19 @@ TEST_F(SessionProgram, AnInterruptedTextLeavesTheFile) {
   EXPECT_EQ(read_text(file()), before);
 }
 
+TEST_F(SessionProgram, AnInterruptedTextOfANewSessionSaysThatThereIsNoFile) {
+  std::vector<std::string> args = generate({"-n", "-1", "-c", "2000", "--ignore-eos", "--session"});
+  args.insert(args.end(), {file(), "Once upon a time"});
+  const RunningProgram running = start(args);
+  ::usleep(200'000);
+  ::kill(running.child, SIGINT);
+  const Outcome run = finish(running);
+  if (run.status == 0) return;  // it was done before the signal came
+  EXPECT_EQ(run.status, 130) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  EXPECT_THAT(run.err, Not(HasSubstr("as it was")));
+}
+
 // What a shift has moved is left out of the file, so that it can be gone on with.
 TEST_F(SessionProgram, AChatThatShiftedIsGoneOnWith) {
   for (const char* sinks : {"0", "4"}) {

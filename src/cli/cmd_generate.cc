@@ -319,10 +319,10 @@ Status run_text(App& app, GenerateFlags flags, Command command) {
   log_sparse(*engine);
   note_end_of_text(*engine, generation, !prompt, flags);
   if (generation.stop_reason == engine::StopReason::kCancelled) {
-    return cancelled(
-        flags.session.empty()
-            ? "interrupted: the text ends here"
-            : fmt::format("interrupted: the text ends here; {} is as it was", flags.session));
+    return cancelled(flags.session.empty()
+                         ? "interrupted: the text ends here"
+                         : fmt::format("interrupted: the text ends here; {} {}", flags.session,
+                                       saved != nullptr ? "is as it was" : "was not written"));
   }
   if (flags.session.empty()) return Status::ok();
   return keep_session(*engine, saved.get(), std::move(start), generation, flags);

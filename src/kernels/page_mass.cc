@@ -2,6 +2,7 @@
 #include "kernels/page_mass.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/narrow.h"
@@ -42,7 +43,7 @@ struct Slots {
 /// Runs `fn` over all tasks.
 void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
               std::span<const MassQuery> queries, int64_t worker_floats,
-              void (*fn)(const MassRows&, int32_t, int64_t, float*)) {
+              void (*fn)(const MassTask&, const MassTask*, float*)) {
   int64_t most_slots = 0;
   for (const MassQuery& query : queries) {
     for (int32_t head = 0; head < kv.layout.n_kv_heads; ++head) {
@@ -51,24 +52,33 @@ void run_mass(const Context& context, const PagedKv& kv, int32_t n_heads,
   }
   const int64_t n_parts = (most_slots + kMassSlots - 1) / kMassSlots;
   const int64_t n_tasks = n_parts * kv.layout.n_kv_heads;  // of a query
-  context.pool.run(std::ssize(queries) * n_tasks, [&](int64_t task, int worker) {
-    const MassQuery& query = queries[task / n_tasks];
-    const auto kv_head = narrow<int32_t>(task % kv.layout.n_kv_heads);
+  const int64_t n_all = std::ssize(queries) * n_tasks;
+  const auto task_at = [&](int64_t index) -> MassTask {
+    const MassQuery& query = queries[index / n_tasks];
+    const auto kv_head = narrow<int32_t>(index % kv.layout.n_kv_heads);
     const Slots slots(kv.layout, query, kv_head);
-    const MassRows rows = {.kv = kv,
-                           .codec = &kv_codec(context.isa, kv.layout.k_type),
-                           .table = slots.table,
-                           .entry_tokens = slots.entry_tokens,
-                           .n_slots = slots.n,
-                           .part_tokens = slots.part_tokens,
-                           .group = n_heads / kv.layout.n_kv_heads,
-                           .q = query.q,
-                           .scales = query.scales.data(),
-                           .scores = query.scores,
-                           .stride = query.stride};
-    const int64_t begin = task % n_tasks / kv.layout.n_kv_heads * kMassSlots;
-    if (begin >= rows.n_slots) return;
-    fn(rows, kv_head, begin,
+    return {.rows = {.kv = kv,
+                     .codec = &kv_codec(context.isa, kv.layout.k_type),
+                     .table = slots.table,
+                     .entry_tokens = slots.entry_tokens,
+                     .n_slots = slots.n,
+                     .part_tokens = slots.part_tokens,
+                     .group = n_heads / kv.layout.n_kv_heads,
+                     .q = query.q,
+                     .scales = query.scales.data(),
+                     .scores = query.scores,
+                     .stride = query.stride},
+            .kv_head = kv_head,
+            .begin = index % n_tasks / kv.layout.n_kv_heads * kMassSlots,
+            .is_first = index < context.pool.size()};
+  };
+  context.pool.run(n_all, [&](int64_t index, int worker) {
+    const MassTask task = task_at(index);
+    if (task.begin >= task.rows.n_slots) return;
+    const int64_t after = index + context.pool.size();  // where all are equally fast
+    std::optional<MassTask> next;
+    if (after < n_all) next = task_at(after);
+    fn(task, next && next->begin < next->rows.n_slots ? &*next : nullptr,
        context.workspace->of_worker<float>(worker, Use::kScratch, worker_floats));
   });
 }

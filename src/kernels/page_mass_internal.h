@@ -28,12 +28,20 @@ struct MassRows {
   int64_t stride;
 };
 
+/// The slots [begin, begin + kMassSlots) of a KV head's query heads, as far as there are any.
+struct MassTask {
+  MassRows rows;
+  int32_t kv_head;
+  int64_t begin;
+  bool is_first;  // of its worker: no task before it has asked for its keys
+};
+
 struct PageMassFns {
   /// Floats that one worker needs.
   int64_t (*scratch)(int32_t group, int32_t head_dim);
-  /// The slots [begin, begin + kMassSlots) of a KV head's query heads, by parts of pages.
-  void (*pages)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
-  void (*tokens)(const MassRows& rows, int32_t kv_head, int64_t begin, float* scratch);
+  /// By parts of pages. next: the worker's next task, for whose keys it asks; or null.
+  void (*pages)(const MassTask& task, const MassTask* next, float* scratch);
+  void (*tokens)(const MassTask& task, const MassTask* next, float* scratch);
 };
 
 WEFT_ISA_TABLE(PageMassFns, page_mass_fns)
