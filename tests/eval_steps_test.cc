@@ -106,9 +106,10 @@ TEST_F(EvalSteps, ExamplesAnsweredTogetherAreEachAlone) {
 
   // Stopped wherever it asks, it gives all back, and has the figures of the examples that are done.
   int n_partial = 0;
-  for (int stop_at = 1; stop_at < asked_together; stop_at += 7) {
+  int64_t n_done = 0;
+  for (int stop_at = 1; n_done < std::ssize(all); stop_at += stop_at < asked_together ? 7 : 1) {
     n_progress = 0;
-    int64_t n_done = 0;
+    n_done = 0;
     const auto stop = [&](int64_t done, int64_t) {
       n_done = done;
       return ++n_progress < stop_at;
@@ -121,7 +122,7 @@ TEST_F(EvalSteps, ExamplesAnsweredTogetherAreEachAlone) {
       continue;
     }
     n_partial += stopped->is_stopped() ? 1 : 0;
-    EXPECT_EQ(stopped->is_stopped(), n_done < std::ssize(all));
+    ASSERT_EQ(stopped->is_stopped(), n_done < std::ssize(all));
     ASSERT_EQ(stopped->examples, n_done);
     double kl = 0;
     for (int64_t i = 0; i < n_done; ++i) kl += together.details[i].modes[2].kl / n_done;
