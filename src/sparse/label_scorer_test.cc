@@ -120,5 +120,22 @@ TEST(Labels, SidesAreLookedAtByThemselvesWhereTheyRuleOutHalfOfThePages) {
   EXPECT_EQ(scorer.bytes_read(layout, 1, 400, 50), 400 * digest + 400 * 5 * fifth + 50 * key);
 }
 
+// Pages, which a lock keeps and `retain` counts, are chosen by labels in every layer.
+TEST(Labels, KeysAreLookedUpWhereRunsAreChosenAlone) {
+  SparseOptions runs = options_of(Policy::kLabels), locked = runs, retains = runs;
+  locked.lock.interval_tokens = 8;
+  retains.budget_tokens = 0;
+  retains.retain = 0.9;
+  const kernels::KvLayout layout = {DType::kF16, DType::kF16, 64, kKvHeads, kPageTokens};
+  const auto first_reads_more = [&](const SparseOptions& options) {
+    const auto scorer = make_scorer(options, {true, true, true, true});
+    EXPECT_EQ(scorer->bytes_read(layout, 2, 400, 20), scorer->bytes_read(layout, 3, 400, 20));
+    return scorer->bytes_read(layout, 1, 400, 20) > scorer->bytes_read(layout, 2, 400, 20);
+  };
+  EXPECT_TRUE(first_reads_more(runs));
+  EXPECT_FALSE(first_reads_more(locked));
+  EXPECT_FALSE(first_reads_more(retains));
+}
+
 }  // namespace
 }  // namespace weft::sparse
